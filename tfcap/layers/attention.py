@@ -1,11 +1,9 @@
-"""Conventional attention: additive (Bahdanau), multi-head (scaled dot-product), and AoA.
-
-AoA is attention on attention.
+"""Conventional attention: additive (Bahdanau), multi-head, and attention on attention (AoA).
 
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
 D model width, H heads, d = D / H, A attention width, V width of the values.
 
-As in `xlinear`, keys are projected once per image and shared by its rows: row n reads the keys of
+Keys are projected once per image. All rows of an image read the same keys: row n reads those of
 image n // G.
 """
 
@@ -22,21 +20,18 @@ from tfcap.layers.trees import put
 class AdditiveAttention(common.Layer):
     """Additive attention: averages values with weights from the sum of key and query.
 
-    a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
+    a_i = w tanh(W_k k_i + b + W_q q);  attended = sum_i softmax(a)_i v_i
 
-    k_i and v_i are the keys and values of an image, for example its regions, and q is the query.
-    W_k, W_q and w are learned.
-
-    Source: equation 1 of the X-LAN paper; docs/systems.md 4.1, 4.2 and 4.6.
+    k_i and v_i are key i and value i of an image, for example its region i, and q is the query.
+    W_k, W_q, w and the bias b are learned. Source: equation 1 of the X-LAN paper; docs/systems.md
+    4.1, 4.2 and 4.6.
 
     Args:
       key_width: width of the keys.
       query_width: width of the query.
-      attention_width: width of the space in which query and keys are added, A; 512 in all released
-        models.
-      biases: whether W_q and w have biases, too, as in ImageCaptioning.pytorch; W_k always has one.
-        The biases of W_q and W_k are added, so their sum learns twice as fast. The bias of w has no
-        effect.
+      attention_width: width of W_k k_i and W_q q; 512 in all released models.
+      biases: whether W_q and w have biases, too, as in ImageCaptioning.pytorch. The bias of W_q is
+        added to that of W_k, so their sum learns twice as fast. The bias of w has no effect.
       dropout: dropout rate on the result of tanh.
 
     Example:
@@ -66,34 +61,33 @@ class AdditiveAttention(common.Layer):
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def project(self, keys):
-        """Projects the keys of B images, as `call` needs them.
+        """Projects the keys of B images for `call`.
 
-        The result does not depend on the queries: call this once per image, not once per word.
+        The result does not depend on the queries, so call this once per image, not once per word.
 
         Args:
           keys: [B, S, key_width], S keys for each image.
 
         Returns:
-          [B, S, attention_width].
+          The projected keys [B, S, attention_width].
         """
         return self.key(keys)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
         """Averages values, with more weight where the key matches the query.
 
-        Letters: N rows (captions) of B images, T queries of a row, S keys of an image.
+        Letters: N rows (captions) of B images, G = N / B rows of one image, T queries of a row, S
+        keys of an image, V width of a value.
 
         Args:
-          query: [N, query_width] or [N, T, query_width]. Row n reads the keys of image n // G,
-            where G = N / B.
-          keys: with `values`: [B, S, attention_width], the result of `project`. Without `values`:
-            [B, S, key_width]; this call projects them.
-          values: [B, S, V]; None means that `keys` are the values, too.
+          query: [N, query_width], or [N, T, query_width]. Row n reads the keys of image n // G.
+          keys: the projected keys [B, S, attention_width] that `project` returned. If `values` is
+            None, the keys [B, S, key_width], which this call projects.
+          values: [B, S, V]. None means that the unprojected `keys` are the values, too.
           visible: bool [B, S] or [B, 1, S], True where a key may be read. Each image needs at least
-            one True. None means `keys_mask`.
+            one True. None means `keys_mask`; if both are None, all keys may be read.
           training: whether dropout is on.
-          keys_mask: bool [B, S], the Keras mask that `keys` carries; Keras passes it. If it is
-            None, too, all keys may be read.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries, passed by Keras.
 
         Returns:
           The averages [N, V] or [N, T, V], in the compute dtype.
@@ -120,10 +114,10 @@ class AdditiveAttention(common.Layer):
 class CachedAttention(common.Layer):
     """Base class of attention blocks that a decoder can also compute word by word.
 
-    A subclass supplies `call`, `project`, and the attributes `width` and `heads`. It gains `empty`
-    and `step`. `step` computes one position of a decoder, where each position reads itself and all
-    earlier positions. Keys and values of the earlier positions are kept in a cache, which `empty`
-    makes.
+    This class supplies `empty` and `step`. `step` computes one position of a decoder, where each
+    position reads itself and all earlier positions. The keys and values of earlier positions are
+    kept in a cache, which `empty` makes. A subclass supplies `call`, `project`, and the attributes
+    `width` (model width, D) and `heads` (number of heads, H).
 
     Example:
       >>> attention = MultiHeadAttention(width=8, heads=2)
@@ -137,13 +131,13 @@ class CachedAttention(common.Layer):
     heads: int  # H
 
     def project(self, keys, values=None):
-        """Projects keys and values and splits them into heads, as `call` needs them.
+        """Projects keys and values for `call`, and splits them into heads.
 
-        The result does not depend on the queries. So a decoder calls this once per image for the
-        regions, and `step` calls it for each new word.
+        The result does not depend on the queries. So a decoder calls `project` once per image for
+        the regions, and `step` calls it for each new word.
 
         Args:
-          keys: [B, S, D], S keys for each of B images or captions.
+          keys: [B, S, D], S keys of the model width D for each of B images or captions.
           values: [B, S, D]; None means that `keys` are the values, too.
 
         Returns:
@@ -156,7 +150,7 @@ class CachedAttention(common.Layer):
 
         Args:
           rows: number of rows (captions), N.
-          max_length: number of positions for which there is room, T.
+          max_length: number of positions for which the cache has room, T.
 
         Returns:
           A tuple of keys and values, each zeros [N, H, T, d] in the compute dtype: H heads of width
@@ -169,9 +163,11 @@ class CachedAttention(common.Layer):
         """Computes one position of `call`, where each position reads itself and all earlier ones.
 
         Args:
-          x: [N, 1, D], the vectors of N rows at this position. Key and value are made from them.
-          cache: the result of `empty`, or the cache that the step before returned.
-          index: int32 scalar, the number of this position, from 0.
+          x: [N, 1, D], the vector of width D at this position, in each of N rows. Its projections
+            are the key and the value of the position.
+          cache: in the first step, the result of `empty`; later, the cache that the previous step
+            returned.
+          index: int32 scalar, the number of this position, counted from 0.
           query: [N, 1, D]; None means that `x` is the query, too.
           training: whether dropout is on.
 
@@ -190,7 +186,7 @@ class CachedAttention(common.Layer):
 class MultiHeadAttention(CachedAttention):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
 
-    Q, K and V are affine maps of query, keys and values, and d is the width of a head. Source:
+    Q, K and V are affine maps of queries, keys and values, split into heads of width d. Source:
     Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
 
     Args:
@@ -198,8 +194,7 @@ class MultiHeadAttention(CachedAttention):
       heads: number of attention heads, H.
       dropout: dropout rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer
         baseline.
-      output: whether an affine map follows the attention; False returns the joined heads as they
-        are.
+      output: whether an affine map follows the attention. False returns the joined heads.
 
     Example:
       >>> attention = MultiHeadAttention(width=8, heads=2)
@@ -234,16 +229,16 @@ class MultiHeadAttention(CachedAttention):
 
         Args:
           query: [N, T, D], or [N, D] for one query per row. Row n reads the keys of image n // G.
-          keys: [B, S, D], which this call projects; or [B, H, S, d], the keys that `project`
-            returned, so that several calls share one projection.
-          values: the values, in the shape of `keys`; with projected keys, those that `project`
-            returned. None means that `keys` [B, S, D] are the values, too.
-          visible: True where a key may be read: bool [B, S], or a shape that broadcasts to
-            [B, G T, S], with the T queries of the first row of an image, then those of the next.
-            None means `keys_mask`.
+          keys: the keys [B, S, D], which this call projects; or the projected keys [B, H, S, d]
+            that `project` returned. With the latter, several calls share one projection.
+          values: the values [B, S, D]; or, with projected keys, the values [B, H, S, d] that
+            `project` returned. None means that `keys` [B, S, D] are the values, too.
+          visible: bool, True where a key may be read: [B, S] for all queries of an image; or three
+            axes that broadcast to [B, G * T, S]. The second axis then has the T queries of the
+            first row of an image, then those of its second row, and so on. None means `keys_mask`;
+            if both are None, all keys may be read.
           training: whether dropout is on.
-          keys_mask: bool [B, S], the Keras mask that `keys` carries; Keras passes it. If it is
-            None, too, all keys may be read.
+          keys_mask: bool [B, S], the Keras mask that `keys` carries, passed by Keras.
 
         Returns:
           The averages in the compute dtype and in the shape of `query`.
@@ -270,10 +265,11 @@ class MultiHeadAttention(CachedAttention):
 
 @keras.saving.register_keras_serializable("tfcap")
 class AttentionOnAttention(MultiHeadAttention):
-    """Multi-head attention that ends with a gate: GLU(Lin(Drop([attended; query]))).
+    """Multi-head attention that ends with a gate: GLU(Lin(Dropout([attended; query]))).
 
-    GLU is a gated linear unit, Lin an affine map, Drop dropout, and [a; b] joins two vectors.
-    Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019, equation 5.
+    attended is the result of `MultiHeadAttention` without its last affine map, GLU a gated linear
+    unit, Lin an affine map, and [a; b] joins two vectors. Source: Huang et al., "Attention on
+    Attention for Image Captioning", ICCV 2019, equation 5.
 
     Args:
       width: model width, D; a multiple of `heads`.
@@ -296,9 +292,9 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Attends, then gates the result by the query.
+        """Computes the attention and its gate.
 
-        Arguments and shapes are those of `MultiHeadAttention.call`.
+        The arguments and the shape of the result are those of `MultiHeadAttention.call`.
         """
         attended = super().call(query, keys, values, visible, training, keys_mask)
         both = ops.concatenate([attended, query], axis=-1)

@@ -20,9 +20,9 @@ CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """Makes an affine map whose first weights and bias are drawn as in `torch.nn.Linear`.
+    """Makes an affine map whose initial weights and bias are drawn as in `torch.nn.Linear`.
 
-    Both are uniform between -1/sqrt(inputs) and 1/sqrt(inputs).
+    Both are drawn uniformly between -1/sqrt(inputs) and 1/sqrt(inputs).
 
     Args:
       inputs: width of the input.
@@ -51,7 +51,7 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
     """Makes an embedding layer for words. Its weights start from N(0, 1), as in PyTorch.
 
     Args:
-      vocab_size: number of words, the special ones (PAD, BOS, EOS, UNK) included.
+      vocab_size: number of words, including the special words PAD, BOS, EOS and UNK.
       width: width of an embedded word.
       name: name of the layer.
 
@@ -66,7 +66,7 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
 
 
 def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormalization:
-    """Makes a `LayerNorm` with the default epsilon of PyTorch, 1e-5; that of Keras is 1e-3.
+    """Makes a `LayerNorm` with the default epsilon of PyTorch, 1e-5. The default of Keras is 1e-3.
 
     Args:
       name: name of the layer.
@@ -84,9 +84,9 @@ def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormal
 class Layer(layers.Layer):
     """Base class of the layers in this package.
 
-    A subclass supplies `__init__` and `call`. It need not write `get_config`: Keras saves the
-    arguments of the constructor if all are plain values. The first call creates the weights. The
-    Keras mask of an input passes through the layer.
+    A subclass supplies `__init__` and `call`. It needs no `get_config` if all arguments of its
+    constructor are plain values, such as numbers and strings: Keras saves these by itself. The
+    first call creates the weights. The Keras mask of an input passes through the layer.
     """
 
     def __new__(cls, *args, dtype=None, **kwargs):
@@ -165,7 +165,7 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
       choices: allowed values.
 
     Raises:
-      ValueError: `value` is not in `choices`; the message lists the choices.
+      ValueError: `value` is not in `choices`. The message lists the allowed values.
     """
     if value not in choices:
         raise ValueError(f"`{option}` must be one of {', '.join(choices)}, not {value!r}.")
@@ -174,7 +174,7 @@ def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
 def celu(x):
     """Computes the activation CELU with a = 1.3: max(x, 0) + a (exp(min(x, 0) / a) - 1).
 
-    The released models have this a. The result has the shape of `x`.
+    1.3 is the value in the released models. The result has the shape of `x`, which may be any.
     """
     if keras.backend.standardize_dtype(x.dtype) != "float32":  # the factors would be rounded
         return ops.celu(x, alpha=CELU_ALPHA)
@@ -199,13 +199,13 @@ def gated(x):
 
 
 def mean_weights(mask):
-    """Computes the weights with which a sum over the last axis becomes a mean of chosen items.
+    """Computes weights for a mean: the weighted sum of S items is the mean of the chosen items.
 
     Args:
       mask: bool [..., S], True for the chosen items.
 
     Returns:
-      float32 [..., S]: 1 / n for each of n chosen items, 0 for the others.
+      float32 [..., S]: along the last axis, 1 / n for each of n chosen items, 0 for the others.
     """
     weights = ops.cast(mask, "float32")
     return weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
@@ -215,11 +215,11 @@ def masked_mean(x, mask):
     """Averages the regions of each image, without padding.
 
     Args:
-      x: [B, R, D], R regions for each of B images.
+      x: [B, R, D], R regions of width D for each of B images.
       mask: bool [B, R], False for padding.
 
     Returns:
-      [B, D] in the dtype of `x`. An image without regions has zeros.
+      [B, D] in the dtype of `x`. For an image without regions, the result is zeros.
 
     Example:
       >>> regions = np.float32([[[1, 1], [3, 5], [9, 9]]])
@@ -230,11 +230,12 @@ def masked_mean(x, mask):
 
 
 def image_vector(inputs):
-    """Returns one vector for each of B images: its `image`, or else the mean of its R regions.
+    """Returns the vectors of whole images, or the means of their regions if there are none.
 
     Args:
-      inputs: dictionary with the key `image`, [B, F]; or, without this key, with `features`,
-        the regions [B, R, F], and `mask`, bool [B, R], False for padding.
+      inputs: dictionary with `image` [B, F], the vectors of B images; or, without this key, with
+        `features` [B, R, F], F features of each of R regions of B images, and `mask` bool [B, R],
+        False for padding.
 
     Returns:
       float32 [B, F].
@@ -267,11 +268,11 @@ def group_rows(x, keys):
     heads of width d.
 
     Args:
-      x: queries [N, H, T, d]; row n belongs to image n // G.
-      keys: [B, ...]; only the number of images is read.
+      x: queries [N, H, T, d]. Row n belongs to image n // G.
+      keys: keys [B, ...]. Only the number of images, B, is read.
 
     Returns:
-      [B, H, G T, d].
+      The queries [B, H, G * T, d].
     """
     images = ops.shape(keys)[0]
     rows, heads, _, depth = x.shape
@@ -287,8 +288,8 @@ def group_rows(x, keys):
 def per_query(visible):
     """Gives a mask of keys an axis for queries: bool [B, S] becomes [B, 1, S].
 
-    A mask that has this axis, [B, 1, S] or [B, T, S], is returned as it is. B is the number of
-    images, S that of keys and T that of queries.
+    A mask that already has this axis, [B, 1, S] or [B, T, S], is returned unchanged. B is the
+    number of images, S that of keys and T that of queries.
     """
     return visible if len(visible.shape) == 3 else visible[:, None]
 
@@ -297,8 +298,9 @@ def ungroup_rows(x, shape):
     """Separates the captions that `group_rows` has joined, and puts the axis of heads last but one.
 
     Args:
-      x: [B, H, G T, z] for B images with G captions, H heads and T queries; z is any width.
-      shape: shape of the queries, which begins with N = B G and T.
+      x: [B, H, G * T, z] for B images with G captions each, H heads and T queries of a caption; z
+        is any width.
+      shape: shape of the queries, which begins with N = B * G and T.
 
     Returns:
       [N, T, H, z].
@@ -312,8 +314,9 @@ def ungroup_weights(weights, shape):
     """Separates the attention weights of the captions that `group_rows` has joined.
 
     Args:
-      weights: [B, H, G T, S] for B images with G captions, H heads, T queries and S keys.
-      shape: shape of the queries, which begins with N = B G and T.
+      weights: [B, H, G * T, S] for B images with G captions each, H heads, T queries of a caption
+        and S keys.
+      shape: shape of the queries, which begins with N = B * G and T.
 
     Returns:
       [N, H, T, S].
@@ -325,13 +328,14 @@ def ungroup_weights(weights, shape):
 class HeadNorm(Layer):
     """Splits the vector of each position into heads and normalises each head separately.
 
-    The layer computes `torch.nn.GroupNorm(H)` for each position separately. Keras'
-    GroupNormalization of [N, T, D] would take mean and variance over all T positions. Mean and
-    variance are float32.
+    The layer applies the computation of `torch.nn.GroupNorm` to each position separately, with a
+    group for each head. Keras' GroupNormalization would compute mean and variance over all
+    positions of a row. Mean and variance are float32.
 
     Args:
       heads: number of heads, H.
-      normalize: whether to normalise, with epsilon 1e-5; False only splits into heads.
+      normalize: whether the heads are normalised, with epsilon 1e-5. False only splits the vectors
+        into heads.
 
     Example:
       >>> layer = HeadNorm(heads=2)
@@ -350,7 +354,7 @@ class HeadNorm(Layer):
             self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
 
     def call(self, x):
-        """Returns the heads [N, H, T, d], d = D / H, of `x` [N, T, D], in the compute dtype.
+        """Splits `x` [N, T, D] into heads [N, H, T, d], d = D / H, in the compute dtype.
 
         N is the number of rows, T that of positions, D the model width and H the number of heads.
         """
@@ -367,13 +371,13 @@ class HeadNorm(Layer):
 class FeedForward(Layer):
     """Feed-forward block with a residual, normalised at the end (docs/systems.md 3.2).
 
-    LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), where Lin is an affine map and LN a layer
+    LN(x + Dropout(Lin(Dropout(ReLU(Lin(x)))))), where Lin are two affine maps and LN is a layer
     normalisation.
 
     Args:
-      width: model width, D.
+      width: model width, the width of `x` and of the result.
       inner: width between the two affine maps.
-      dropout: dropout rate, the same at both places.
+      dropout: rate of both dropouts.
       epsilon: small number that the normalisation adds to the variance.
 
     Example:

@@ -1,4 +1,4 @@
-"""Dropout with half of the random numbers of Keras' layer."""
+"""Dropout that draws half as many random bits as the layer of Keras."""
 
 import math
 
@@ -13,14 +13,14 @@ _VALUES = 1 << 16  # of a random number of 16 bits
 class Dropout(layers.Dropout):
     """Dropout that takes less time than that of Keras.
 
-    Keras draws a float32 for each element and selects between two tensors. Here a mask is drawn
-    from 16 bits for each element, and input and gradient are multiplied by the mask. The rate is
-    rounded to a multiple of 1/65536. Kept elements are divided by the probability of being kept, 1
-    - rate.
+    Keras draws a float32 for each element and selects between two tensors. This layer draws 16 bits
+    for each element, makes a mask from them, and multiplies input and gradient by the mask. The
+    rate is rounded to a multiple of 1/65536. Kept elements are divided by the probability that an
+    element is kept, which is one minus the rate.
 
-    At the size of the papers, a training step on a CPU takes 1.6 % (X-LAN) to 5.6 % (X-Transformer)
-    less time than with the layer of Keras. Any change of this code would draw other masks and so
-    change the results of every training run.
+    On a CPU, a training step at the size of the papers takes 1.6 % (X-LAN) to 5.6 % (X-Transformer)
+    less time than with the layer of Keras. Do not change this code: with other masks, the results
+    of every training run would change.
 
     Args:
       rate: probability with which an element becomes 0.
@@ -36,9 +36,10 @@ class Dropout(layers.Dropout):
         super().__init__(rate, seed=seed, **kwargs)
 
     def call(self, inputs, training=False):
-        """Drops elements of `inputs`, of any shape, if `training` is True.
+        """Sets random elements of `inputs` to 0 if `training` is True, else returns `inputs`.
 
-        Kept elements are then divided by 1 - rate. If `training` is False, the result is `inputs`.
+        Kept elements are divided by the probability that an element is kept. `inputs` may have any
+        shape.
         """
         if not training or not self.rate:
             return inputs

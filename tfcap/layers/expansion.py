@@ -3,24 +3,26 @@
 Letters: B images, N rows of words, R regions, T positions, S positions that are read, E expansion
 vectors, D model width.
 
-A block expands a sequence to another length with E learned vectors, and then gathers it back to the
-first length. Both directions use the same scores Z. The positive part of Z gives the vectors of
-class a, the negative part gives the vectors of class b, and a gate mixes both classes. Weights are
-divided by their sum; there is no softmax:
+A block expands a sequence to another length with E learned vectors, and then gathers the result
+back to the original length. Both directions use the same scores Z. The positive part of Z gives the
+vectors of class a, the negative part gives the vectors of class b, and a gate mixes both classes.
+There is no softmax; weights are divided by their sum:
 
     Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-Source: the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring the sequence length
-bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1 to 5.3), dropout
-included, and for groups of vectors the released code of ExpansionNet v2 (Hu et al., arXiv
-2208.06551; docs/systems.md 5.9). Two things differ without changing the result. The queries c + q
-of the dynamic block are never formed, because (c + q) K = c K + q K. Each Phi is computed in
-float32, because 1e-9 is 0 in float16.
+The blocks follow the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring the
+sequence length bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1 to
+5.3), including the places of dropout. Groups of vectors follow the released code of ExpansionNet v2
+(Hu et al., arXiv 2208.06551; docs/systems.md 5.9). Two things differ without changing the result:
+
+* The queries of the dynamic block are sums c + q. They are never computed, because the products
+  with keys K are (c + q) K = c K + q K.
+* Each Phi is computed in float32, because 1e-9 is 0 in float16.
 
 Phi is not continuous. If all scores of a row have the same sign, except one score near zero, then a
-rounding error can change the sign of that score and the row gets vectors of the other class. This
-happens at the first word. In half precision, `step` adds numbers in another order than `call`, so
-that their results may differ at the first word from the second layer on.
+rounding error can change the sign of that score, and the row gets vectors of the other class. Such
+rows occur at the first word. In half precision, `step` adds numbers in another order than `call`.
+So the results of `step` and `call` may differ at the first word, from the second layer on.
 """
 
 from collections.abc import Sequence
@@ -39,13 +41,14 @@ _SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
 
 
 def glorot(layer: layers.Layer) -> layers.Layer:
-    """Sets the initialiser of kernels to Glorot-uniform, and returns the layer.
+    """Sets the initialiser of the kernels of a layer to Glorot-uniform, and returns the layer.
 
     The released code initialises every two-dimensional weight that way. Biases keep their
     initialiser.
 
     Args:
-      layer: an affine map, or a layer with affine maps as attributes; it has no weights yet.
+      layer: an affine map, or a layer with affine maps as attributes. Its weights must not exist
+        yet.
     """
     for part in (layer, *vars(layer).values()):
         if isinstance(part, layers.Dense):
@@ -126,18 +129,19 @@ class _Expansion(common.Layer):
 class StaticExpansion(_Expansion):
     """Lets E learned vectors read all regions, and lets the regions read the E results.
 
-    The block replaces self-attention in ExpansionNet (docs/systems.md 5.2). The E vectors are the
-    same for every image:
+    The block replaces self-attention in the encoder of ExpansionNet (docs/systems.md 5.2). The E
+    vectors are the same for every image:
 
-        Z = Drop(E_q K^T / sqrt(D)),  K = key(x)
-        A = Drop(Phi(ReLU(Z) p) class_a(x) + E_b),  a = Drop(Phi(ReLU(Z^T)) A)
-        B = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
-        out = s a + (1 - s) b,  s = sigmoid(selector(x))
+        Z         = Drop(E_q K^T / sqrt(D)),  K = key(x)
+        A         = Drop(Phi(ReLU(Z) p) class_a(x) + E_b),  a = Drop(Phi(ReLU(Z^T)) A)
+        B         = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
+        out       = s a + (1 - s) b,  s = sigmoid(selector(x))
         Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-    E_q and E_b [E, D] are learned; key, class_a, class_b and selector are affine maps. Phi divides
-    by the sum over the last axis, and Drop is dropout. p is 0 for padded regions and 1 for real
-    regions. The outputs at padded regions are not used.
+    x [R, D] are the R regions of an image. E_q and E_b [E, D] are learned; key, class_a, class_b
+    and selector are affine maps. Phi divides by the sum over the last axis, and Drop is dropout. p
+    is 0 for padded regions and 1 for real regions; products with p and s are elementwise. The
+    outputs at padded regions are not used.
 
     With groups of vectors, each region reads each group separately, and a and b are the means over
     the groups.
@@ -145,7 +149,7 @@ class StaticExpansion(_Expansion):
     Args:
       width: model width, D.
       vectors: number of expansion vectors, E; or a sequence of group sizes, which add up to E.
-      dropout: dropout rate, the same at all five places.
+      dropout: dropout rate, the same for the five Drop of the equations.
 
     Example:
       >>> block = StaticExpansion(width=8, vectors=16)
@@ -208,26 +212,28 @@ class DynamicExpansion(_Expansion):
 
     The block replaces self-attention in the decoder of ExpansionNet (docs/systems.md 5.3):
 
-        Q_tn = c_t + q_n,  beta_tn = c_t + b_n,  c = cond(x)
-        Z = Drop(Q K^T / sqrt(D)),  K = key(x)
-        A = Drop(Phi(ReLU(Z) M1) class_a(x)),  a = Drop(Phi(ReLU(Z^T) M2) (A + beta))
-        B = Drop(Phi(ReLU(-Z) M1) class_b(x)),  b = Drop(Phi(ReLU(-Z^T) M2) (B + beta))
-        out = s a + (1 - s) b,  s = sigmoid(selector(x))
+        Q_tn      = c_t + q_n,  beta_tn = c_t + p_n,  c = cond(x)
+        Z         = Drop(Q K^T / sqrt(D)),  K = key(x)
+        A         = Drop(Phi(ReLU(Z) M1) class_a(x)),  a = Drop(Phi(ReLU(Z^T) M2) (A + beta))
+        B         = Drop(Phi(ReLU(-Z) M1) class_b(x)),  b = Drop(Phi(ReLU(-Z^T) M2) (B + beta))
+        out       = s a + (1 - s) b,  s = sigmoid(selector(x))
         Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-    The E vectors of position t are numbered tn. q and b [E, D] are learned; cond, key, class_a,
-    class_b and selector are affine maps. Phi divides by the sum over the last axis, and Drop is
-    dropout.
+    x [T, D] are the T positions of a row. tn is the index of vector n of position t, for n = 1 to
+    E. q and p [E, D] are learned; cond, key, class_a, class_b and selector are affine maps. Phi
+    divides by the sum over the last axis, and Drop is dropout.
 
-    M[t, j] says whether position t may read position j; M1[tn, j] = M[t, j] and M2[t', tn] =
-    M[t', t]. With a causal M, the vectors of t are computed from positions up to t, and t' gathers
-    the vectors of positions up to t'. So vectors never change later, and `step` only adds one
-    position to a cache. The released code computes all positions so far again at every step.
+    M1 and M2 are masks of zeros and ones, and products with them and with s are elementwise. Let
+    M[t, j] be 1 if position t may read position j, else 0. Then M1[tn, j] = M[t, j] and
+    M2[t', tn] = M[t', t]. With a causal M, the vectors of position t are computed from positions up
+    to t, and position t' gathers the vectors of positions up to t'. So the vectors of a position do
+    not depend on later positions, and `step` only adds one position to a cache. The released code
+    computes all positions so far again at every step.
 
     Args:
       width: model width, D.
       vectors: number of expansion vectors of each position, E.
-      dropout: dropout rate, the same at all five places.
+      dropout: dropout rate, the same for the five Drop of the equations.
 
     Example:
       >>> block = DynamicExpansion(width=8, vectors=4)
@@ -244,10 +250,10 @@ class DynamicExpansion(_Expansion):
         """Computes the output of the block for whole sequences.
 
         Args:
-          x: [N, T, D], T positions of N rows.
-          visible: bool [N or 1, T, T], True where a position (first T) may read another (second T);
-            or bool [N, T], True where a position may be read by all. None means `mask`; if both are
-            None, all positions may be read.
+          x: [N, T, D], T positions of N rows, with the model width D.
+          visible: bool [N, T, T] or [1, T, T], True where a position (axis 1) may read a position
+            (axis 2); or bool [N, T], True for the positions that all may read. None means `mask`;
+            if both are None, all positions may be read.
           training: whether dropout is on.
           mask: bool [N, T], the Keras mask that `x` carries, passed by Keras.
 
@@ -271,13 +277,15 @@ class DynamicExpansion(_Expansion):
 
         Args:
           rows: number of rows (captions), N.
-          max_length: number of positions for which there is room, T.
+          max_length: number of positions for which the cache has room, T.
 
         Returns:
-          A dictionary of zeros in the compute dtype, for E vectors of width D: `key`, `class_a`,
-          `class_b` and `cond` [N, T, D], the maps of the input; `query_scores` [N, T, E], the
-          products of keys and learned queries; `expanded_a` and `expanded_b` [N, T, E, T], the
-          weights with which each expanded vector reads the positions.
+          A dictionary of zeros in the compute dtype, for E vectors of width D:
+
+          * `key`, `class_a`, `class_b` and `cond` [N, T, D]: the maps of the input.
+          * `query_scores` [N, T, E]: the products of keys and learned queries.
+          * `expanded_a` and `expanded_b` [N, T, E, T]: the weights with which each vector of each
+            position reads the positions.
         """
         flat = (rows, max_length, self.width)
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
@@ -292,13 +300,14 @@ class DynamicExpansion(_Expansion):
         """Computes one position of `call`, where each position reads itself and all earlier ones.
 
         In training, each step draws new dropout masks for the expanded vectors of all positions.
-        All else that belongs to an earlier position keeps the masks of the step that computed it.
-        The released code draws all masks again at every step.
+        The other values of an earlier position keep the masks of the step that computed them. The
+        released code draws all masks again at every step.
 
         Args:
-          x: [N, 1, D], the vectors of N rows at this position.
-          cache: the result of `empty`, or the cache that the step before returned.
-          index: int32 scalar, the number of this position, from 0.
+          x: [N, 1, D], the vector of width D at this position, in each of N rows.
+          cache: in the first step, the result of `empty`; later, the cache that the previous step
+            returned.
+          index: int32 scalar, the number of this position, counted from 0.
           training: whether dropout is on.
 
         Returns:

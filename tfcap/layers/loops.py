@@ -1,16 +1,15 @@
 """The loops that run a captioner word by word, and the layers that multiply inside them.
 
 A loop over words multiplies a few rows with the same weights many times. So `loop` casts these
-weights to the dtype of products once, before the first step. If a gradient is taken, `loop` also
-transposes the weights once, and computes the gradient of each weight in one product after the loop.
-This is done for layers of the class `Recurring`. `GRUCell` is not `Recurring`, so its weights are
-cast at each step. With XLA, the gradient of a weight in bfloat16 is summed over the steps in
-bfloat16.
+weights to the dtype of matrix products once, before the first step. If a gradient is computed,
+`loop` also transposes the weights once, and computes the gradient of each weight in one product
+after the loop. All this is done for layers of the class `Recurring`. `GRUCell` is not such a layer,
+so its weights are cast at each step. With XLA, the gradient of each weight is computed in each step
+and summed over the steps, for a weight in bfloat16 in bfloat16.
 
-The plain path leaves all this out: the environment variable `TFCAP_PLAIN_LOOPS=1` makes `loop` a
-`tf.while_loop`, whose steps multiply with the weights as they are and whose gradients are those of
-TensorFlow. The numbers are equal but for rounding, and training takes longer (see `_record`). Use
-it to find out whether an error comes from this module.
+The environment variable `TFCAP_PLAIN_LOOPS=1` turns all this off: `loop` is then `tf.while_loop`,
+and the gradients are those of TensorFlow. The numbers are equal but for rounding, and training
+takes longer. Set the variable to find out whether an error comes from this module.
 
 Letters: N rows, W input width, D output width, T iterations.
 """
@@ -43,21 +42,22 @@ def loop(
 ) -> Tree:
     """Runs `tf.while_loop`, in which layers of the class `Recurring` cast their weights only once.
 
-    The casts to the dtype of matrix products are made before the first step.
+    These layers cast their weights to the dtype of matrix products before the first step.
 
     Args:
-      condition: function of the items of the state; the loop ends where it returns False.
-      body: function of the items of the state that returns the next state.
-      state: the first state, a tuple.
-      gradient: True makes a gradient through the loop faster; the numbers are equal but for
-        rounding. Then the first item of `state` must count the iterations from 0, and
+      condition: function that takes the items of the state as arguments and returns a bool. The
+        loop ends when it returns False.
+      body: function that takes the items of the state as arguments and returns the next state.
+      state: the first state, a tuple of tensors or of nests of tensors.
+      gradient: True makes a gradient through the loop faster; its numbers are equal but for
+        rounding. With True, the first item of `state` must count the iterations from 0, and
         `maximum_iterations` must be given. False leaves the gradient to `tf.while_loop`.
-      maximum_iterations: the loop ends after so many iterations; None sets no limit.
-      shape_invariants: shapes that items may take, as in `tf.while_loop`; None keeps the shapes of
-        `state`.
+      maximum_iterations: largest number of iterations; None sets no limit.
+      shape_invariants: shapes of the items of the state, as in `tf.while_loop`, for items whose
+        shapes change. None means that no shape changes.
 
     Returns:
-      The last state.
+      The last state, a tuple.
 
     Example:
       >>> index, total = loop(
@@ -181,30 +181,35 @@ def _copies(weight, length):
 class Recurring:
     """Mix-in for Keras layers that multiply with the same weights in each step of a `loop`.
 
-    A layer inherits it before its Keras class, and multiplies with `times` or `multiply`. In
-    return, `loop` casts each weight only once, before the first step.
+    A layer names `Recurring` before its Keras base class, and multiplies with `times` or
+    `multiply`. In return, `loop` casts each weight only once, before the first step.
     """
 
     compute_dtype: str  # an attribute of Keras layers, as the next
     dtype_policy: keras.dtype_policies.DTypePolicy
 
     def times(self, x, name):
-        """Multiplies `x` by a weight; returns [N, D] in the compute dtype.
+        """Multiplies `x` by a weight of the layer. The result is in the compute dtype.
 
         Args:
-          x: [N, W], N rows.
-          name: name of the attribute that holds the weight [W, D].
+          x: [N, W], N rows of the input width W.
+          name: name of the attribute that holds the weight [W, D], with the output width D.
+
+        Returns:
+          [N, D] in the compute dtype.
         """
         return ops.cast(self.multiply(x, name), self.compute_dtype)
 
     def multiply(self, x, name):
-        """Multiplies `x` by a weight; returns [N, D] in the dtype of matrix products.
-
-        That is the compute dtype, unless the policy of the layer is `precision.Products`.
+        """Multiplies `x` by a weight of the layer. The result is in the dtype of matrix products.
 
         Args:
-          x: [N, W], N rows.
-          name: name of the attribute that holds the weight [W, D].
+          x: [N, W], N rows of the input width W.
+          name: name of the attribute that holds the weight [W, D], with the output width D.
+
+        Returns:
+          [N, D] in the dtype of matrix products, which is the compute dtype unless the policy of
+          the layer is `precision.Products`.
         """
         key = (id(self), name)
         weight = _weight(self, name)
@@ -294,9 +299,9 @@ def _put(steps, index, item):
 
 @keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
-    """A dense layer for use in a `loop`, which then casts the kernel only once.
+    """A dense layer whose kernel is cast only once in a `loop`.
 
-    The product is computed in the dtype of matrix products, which `precision.Products` can set. The
+    The product is computed in the dtype of matrix products, see `precision.of_products`. The
     arguments are those of `keras.layers.Dense`.
 
     Example:

@@ -31,15 +31,16 @@ class Multimodal(common.Layer):
     g2(V_w w + V_r r + V_I I + b)
 
     w is the embedded word, r the state of the recurrence, I the image vector, and g2 is
-    `scaled_tanh`. Source: equation 3 of m-RNN (Mao et al., ICLR 2015). The paper writes no bias;
-    here the sum has one (our reading: the paper leaves biases out of its equations). Each product
-    is a sub-layer: `word`, `recurrent` and `image`. Call the sub-layer `image` once per image, and
-    pass its result to `call`.
+    `scaled_tanh`. V_w, V_r, V_I and the bias b are learned. Source: equation 3 of m-RNN (Mao et
+    al., ICLR 2015). The paper writes no bias (our reading: it leaves biases out of its equations).
+
+    The products with V_w, V_r and V_I are computed by the sub-layers `word`, `recurrent` and
+    `image`. Call the sub-layer `image` once per image, and pass its result to `call`.
 
     Args:
       width: multimodal width, M.
-      paths: which of `word`, `recurrent` and `image` are added; the others are left out.
-      initializer: initialiser of the matrices V_w, V_r and V_I; the bias starts at 0.
+      paths: names of the products that are added: any of `word`, `recurrent` and `image`.
+      initializer: Keras initialiser of V_w, V_r and V_I, or its name. The bias starts at 0.
 
     Example:
       >>> layer = Multimodal(width=8)
@@ -82,10 +83,10 @@ class Multimodal(common.Layer):
         """Computes the layer. An input that `paths` leaves out is ignored.
 
         Args:
-          word: embedded words [N, T, W], T words of N rows (captions).
-          recurrent: states of the recurrence [N, T, D].
-          image: [N, 1, M], for each row the result of the sub-layer `image` for its image; may be
-            None if `paths` leaves it out.
+          word: embedded words [N, T, W]: T words of width W in each of N rows (captions).
+          recurrent: states of the recurrence [N, T, D], of width D.
+          image: [N, 1, M], for each row the result of the sub-layer `image` for its image, of the
+            multimodal width M. May be None if `paths` leaves it out.
 
         Returns:
           [N, T, M] in the compute dtype.
@@ -102,15 +103,16 @@ class Multimodal(common.Layer):
 
 @keras.saving.register_keras_serializable("tfcap")
 class TiedHead(common.Layer):
-    """Computes logits z E^T + b with the word table E [V, W] that also embeds the words.
+    """Computes logits z E^T + b with the word table E that also embeds the words.
 
-    Source: Mao et al., "Learning like a Child", ICCV 2015. The product has the dtype of this layer,
-    not that of `words`. So construct the layer with `dtype="float32"` to get float32 logits
-    in a model of lower precision, too.
+    z is a vector of the width of the word table, and b a learned bias. Source: Mao et al.,
+    "Learning like a Child", ICCV 2015. The product has the dtype of this layer, not that of
+    `words`. So construct the layer with `dtype="float32"` to get float32 logits in a model of lower
+    precision, too.
 
     Args:
       words: embedding layer whose table is E.
-      bias_initializer: initialiser of b.
+      bias_initializer: Keras initialiser of b, or its name.
 
     Example:
       >>> words = common.embedding(vocab_size=20, width=8, name="words")

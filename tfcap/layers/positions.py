@@ -17,7 +17,8 @@ _CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 def sinusoids(positions: int, width: int) -> np.ndarray:
     """Computes sine and cosine codes of the positions 0, 1, ... (Vaswani et al. 2017, 3.5).
 
-    Channel 2 i of position p is sin(p / 10000^(2 i / D)), and channel 2 i + 1 is the cosine.
+    Channel 2 i of position p is sin(a), and channel 2 i + 1 is cos(a), with a = p / 10000^(2 i / D)
+    and i = 0, 1, ...
 
     Args:
       positions: number of positions, P.
@@ -44,15 +45,15 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 class PositionCodes(common.Layer):
     """Looks up a fixed code for each position of a caption.
 
-    By default the codes are `sinusoids` and the layer has no weights. With `stored` the codes are
-    the weight `table` [P, D]. The weight starts as the sinusoids, is not trained, and is saved in
-    every checkpoint and export. `tfcap.convert` sets `stored` if a released file has other codes.
+    By default the codes are `sinusoids` and the layer has no weights. If `stored` is True, the
+    codes are the weight `table` [P, D]. This weight starts as the sinusoids, is not trained, and is
+    saved in every checkpoint and export. `tfcap.convert` sets `stored` if a released file has other
+    codes.
 
     Args:
       positions: number of positions in the table, P: the length of the longest caption.
       width: model width, D.
-      stored: whether the codes are a weight, which is then loaded and saved; False computes the
-        sinusoids.
+      stored: whether the codes are a weight. False computes the sinusoids.
 
     Example:
       >>> codes = PositionCodes(positions=20, width=8)
@@ -76,16 +77,24 @@ class PositionCodes(common.Layer):
             )
 
     def call(self, positions):
-        """Returns the codes [T, width] of `positions` int [T], in the compute dtype."""
+        """Looks up the codes of positions.
+
+        Args:
+          positions: int [T], T positions, counted from 0.
+
+        Returns:
+          The codes [T, width] in the compute dtype.
+        """
         table = self.table if self.stored else sinusoids(self.positions, self.width)
         return ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
 
 
 def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool) -> None:
-    """Sets attributes of a captioner: the layers that embed words and their positions.
+    """Gives a captioner the layers that embed words and their positions.
 
-    The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
-    store weights by these names, and the optimizer's variables in this order: change neither.
+    The function sets the attributes `embed_tokens`, `position_codes`, `word_norm` and
+    `word_dropout` of the captioner. Keep these names and this order: checkpoints store the weights
+    by name, and the variables of the optimizer by order.
 
     Args:
       model: captioner with the attributes `vocab_size` and `max_length`.
@@ -104,10 +113,11 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 class RegionPositions(common.Layer):
     """Adds to each region a code of its number: x_r + Lin(code(r)), r = 0, 1, ...
 
-    code(r) is the row r of `sinusoids` of width 64, reordered: all sines stand before all cosines.
-    Lin is a learned affine map to the width of the features, so the codes can take their scale. The
-    input is the features of the data set, before any layer of a captioner, so that this layer
-    serves all systems. The number of regions has no limit.
+    x_r are the features of region r. code(r) is row r of `sinusoids` of width 64, reordered: all
+    sines stand before all cosines. Lin is a learned affine map to the width of the features; it can
+    also give the codes the scale of the features. The layer reads the features of the data, before
+    any other layer of a captioner, so that it serves all systems. The number of regions has no
+    limit.
 
     Args:
       feature_dim: width of the feature vector of a region, F.
@@ -123,9 +133,13 @@ class RegionPositions(common.Layer):
         self.project = common.linear(_CODE_WIDTH, feature_dim, "project", dtype=self.dtype_policy)
 
     def call(self, features):
-        """Returns `features` [B, R, F] of B images plus the codes of their R regions.
+        """Adds the codes to the features of R regions of B images.
 
-        The result is in the compute dtype.
+        Args:
+          features: [B, R, F], F features of each region.
+
+        Returns:
+          [B, R, F] in the compute dtype.
         """
         x = ops.cast(features, self.compute_dtype)
         rates = np.exp(-np.arange(0, _CODE_WIDTH, 2) * np.log(10000.0) / _CODE_WIDTH)

@@ -3,11 +3,13 @@
 `mixed_bfloat16` of Keras computes every operation of a layer in bfloat16. That suits accelerators.
 A CPU with bfloat16 units uses them for matrix products only: all other operations convert each
 number to float32 and back, and are slower than in float32 (docs/speed.md). `Products` computes the
-products in bfloat16 and nearly everything else in float32, as `torch.autocast` does. There are two
-exceptions. The joint map of X-Linear attention, the largest tensor, stays in bfloat16. The product
-that gives the logits is float32: in bfloat16, every tenth caption of a beam search would change. A
-bias is added in the dtype of the product. The weights of a mean over regions are rounded to
-bfloat16, which changes the mean by up to 0.2 %.
+products in bfloat16 and all else in float32, as `torch.autocast` does, with these exceptions:
+
+* A bias is added in the dtype of the product.
+* The result of the joint map of X-Linear attention, the largest tensor, stays in bfloat16.
+* The product that gives the logits is computed in float32. In bfloat16, one in ten captions of a
+  beam search would change.
+* The weights of a mean over regions are rounded to bfloat16, which changes the mean by up to 0.2 %.
 
 On NVIDIA GPUs from the A100 on, TensorFlow computes products in float32 with 10 bits of mantissa
 (TF32), unless `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
@@ -25,7 +27,7 @@ from keras import ops
 class Products(keras.dtype_policies.DTypePolicy):
     """A Keras policy: layers compute in float32, but multiply matrices in another dtype.
 
-    The functions `matmul` and `of_products`, and layers that use them, follow it.
+    Only layers that use `matmul` or `of_products` of this module follow the policy.
 
     Args:
       name: dtype of matrix products, followed by `_products`: for example `bfloat16_products`.
@@ -42,14 +44,14 @@ class Products(keras.dtype_policies.DTypePolicy):
 def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
     """Makes the Keras policy for a precision and a kind of device.
 
-    `float32` and `float16` give the policies `float32` and `mixed_float16` of Keras. `bfloat16`
-    gives `mixed_bfloat16` on a GPU or TPU. On a CPU it gives `Products`: only matrix products are
-    bfloat16.
+    `float32` and `float16` give the policies `float32` and `mixed_float16` of Keras. On a GPU or
+    TPU, `bfloat16` gives `mixed_bfloat16` of Keras. On a CPU, `bfloat16` gives `Products`, with
+    which only matrix products are computed in bfloat16.
 
     Args:
-      dtype: `float32`, `bfloat16` or `float16`, a value of the key `runtime.mixed_precision_dtype`;
-        None means float32.
-      accelerated: whether the model runs on a GPU or TPU. It matters for `bfloat16` only.
+      dtype: `float32`, `bfloat16` or `float16`, as in the key `runtime.mixed_precision_dtype`; None
+        means float32.
+      accelerated: whether the model runs on a GPU or TPU. Only `bfloat16` depends on this argument.
     """
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
@@ -59,8 +61,8 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
     """Sets the global policy of Keras: the precision of layers that are made after this call.
 
-    Model Garden's own `set_mixed_precision_policy` would set only the policy of tf_keras. `policy`
-    says what each `dtype` means on a processor, and on a GPU or TPU.
+    The function `policy` of this module says which policy each `dtype` gives on a CPU, and on a GPU
+    or TPU. `set_mixed_precision_policy` of TF Model Garden would set only the policy of tf_keras.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
@@ -95,8 +97,8 @@ def using(value: str | keras.dtype_policies.DTypePolicy) -> Iterator[None]:
 def scope(dtype: str | None, accelerated: bool = False) -> contextlib.AbstractContextManager[None]:
     """Sets the global policy of Keras inside a `with` block, then restores the old one.
 
-    The function `policy` makes the new policy: `float16` gives `mixed_float16`. `bfloat16` gives
-    `mixed_bfloat16` on a GPU or TPU, and `Products` on a CPU.
+    The function `policy` of this module says which policy each `dtype` gives on a CPU, and on a GPU
+    or TPU.
 
     Args:
       dtype: `float32`, `bfloat16` or `float16`; None means float32.
@@ -124,25 +126,25 @@ def of_products(layer: keras.layers.Layer) -> str:
 
 
 def matmul(layer: keras.layers.Layer, a, b):
-    """Multiplies matrices in the dtype that the policy of a layer has for matrix products.
+    """Multiplies matrices in the dtype in which a layer multiplies matrices, see `of_products`.
 
     Args:
-      layer: the layer whose policy is used, see `of_products`.
-      a: [..., M, K].
-      b: [..., K, N].
+      layer: the layer.
+      a: matrices [..., M, K].
+      b: matrices [..., K, N].
 
     Returns:
-      [..., M, N] in the compute dtype of the layer.
+      The products [..., M, N], cast to the compute dtype of the layer.
     """
     dtype = of_products(layer)
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
 
 
 def add_bias(x, bias):
-    """Adds `bias` [N] to `x` [..., M, N] of the same dtype.
+    """Adds `bias` [N] to each of the M rows of `x` [..., M, N]. Both have the same dtype.
 
-    The gradient of the bias is summed in float32. TensorFlow's own gradient adds up bfloat16
-    numbers one by one on a CPU: the sum of 250,000 numbers 0.1 is then 128, not 25,000.
+    The gradient of the bias is summed in float32. On a CPU, TensorFlow's own gradient adds bfloat16
+    numbers one by one: the sum of 250,000 numbers, each 0.1, is then 128 instead of 25,000.
     """
     return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
 

@@ -42,8 +42,8 @@ _ACTIVE = _Active()
 def recording() -> Iterator[list[Record]]:
     """Records attention weights inside a `with` block.
 
-    Call `encode` and `decode` of a captioner eagerly inside the block. A recurrent captioner adds a
-    record for each word.
+    Inside the block, call `encode` and `decode` of a captioner, without `tf.function`. A recurrent
+    captioner calls its attention layers, and so adds records, for each word.
 
     Yields:
       A list, to which each call of an attention layer adds a `Record`.
@@ -66,15 +66,16 @@ def recording() -> Iterator[list[Record]]:
 
 
 def record(layer: layers.Layer, weights: Callable) -> None:
-    """Adds a `Record` to the current recording. Outside of `recording` it does nothing.
+    """Adds a `Record` to the list of the enclosing `recording`, or does nothing if there is none.
 
     Args:
       layer: the attention layer.
       weights: function without arguments that returns the attention weights [N, H, T, S] of the
-        layer. It is called only if a recording is on.
+        layer: N rows (captions), H heads, T queries and S keys. It is called only inside of
+        `recording`.
 
     Raises:
-      ValueError: a recording is on, but the layer runs inside a graph.
+      ValueError: inside of `recording`, the layer runs in a graph instead of eagerly.
     """
     if _ACTIVE.records is None:
         return

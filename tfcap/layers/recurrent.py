@@ -15,12 +15,16 @@ class LSTMCell(Recurring, common.Layer):
     """One step of an LSTM.
 
     i, f, g, o = W x + b + U h + b'
-    c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
+    c'         = sigmoid(f) c + sigmoid(i) tanh(g)
+    h'         = sigmoid(o) tanh(c')
 
-    i, f and o are the input, forget and output gates, and g is the new content. h is the output and
-    c the state of the cell. The cell has two biases, as `torch.nn.LSTMCell`. Both get the same
-    gradient, so their sum changes twice as fast as the single bias of the Keras cell. All four
-    weights start from U(-1/sqrt(D), 1/sqrt(D)).
+    x is the input. h and c are the output and the state of the cell after the previous step, and h'
+    and c' those after this step. sigmoid(i), sigmoid(f) and sigmoid(o) are the input, forget and
+    output gates, and tanh(g) is the new content.
+
+    The cell has two biases, b and b', as `torch.nn.LSTMCell` has. Both get the same gradient, so
+    their sum changes twice as fast as the single bias of the Keras cell. W, U, b and b' start from
+    U(-1/sqrt(D), 1/sqrt(D)).
 
     Args:
       inputs: width of the input.
@@ -73,11 +77,16 @@ class MaxoutLSTMCell(common.Layer):
     """One step of an LSTM whose new content is the maximum of two candidates.
 
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
-    c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
+    c'              = sigmoid(f) c + sigmoid(i) max(g1, g2)
+    h'              = sigmoid(o) tanh(c')
 
-    i, f and o are the input, forget and output gates, g1 and g2 the candidates, and `added` is an
-    argument of `call`. Source: Rennie et al., "Self-critical Sequence Training for Image
-    Captioning", CVPR 2017, section 2.1. The order of the gates and the two affine maps are those of
+    x is the input. h and c are the output and the state of the cell after the previous step, and h'
+    and c' those after this step. sigmoid(i), sigmoid(f) and sigmoid(o) are the input, forget and
+    output gates, and g1 and g2 are the candidates. [0; added] is the argument `added` of `call`
+    with zeros in front: it is added to the candidates, or to all five sums.
+
+    Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
+    section 2.1. The order of the gates and the two affine maps are those of
     ImageCaptioning.pytorch.
 
     Args:
@@ -105,8 +114,8 @@ class MaxoutLSTMCell(common.Layer):
           x: input [N, inputs], `inputs` as in the constructor.
           h: output of the step before [N, D], D the width of the cell.
           c: state after the step before [N, D].
-          added: [N, 2 D], added to the sums of both candidates; or [N, 5 D], added to the sums of
-            the three gates, too; None adds nothing.
+          added: [N, 2 * D], added to the sums of both candidates; or [N, 5 * D], added to the sums
+            of the three gates and both candidates. None adds nothing.
 
         Returns:
           A tuple: the new output h and the new state c, each [N, D] in the compute dtype.
@@ -123,14 +132,19 @@ class MaxoutLSTMCell(common.Layer):
 class GRUCell(common.Layer):
     """One step of a GRU that applies the reset gate before the product (docs/systems.md 6.5).
 
-    r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
+    r, u = sigmoid(W x + U h + b)
+    n    = tanh(W' x + U' (r h) + b')
+    h'   = u h + (1 - u) n
 
-    r and u are the reset and update gates, n is the new content, and h the state. The cell computes
-    what the GRU cell of TensorFlow 0.8 computes. Weights start from U(-0.05, 0.05) as in the
-    authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
-    kernel holds the columns of r, u and n in this order. The GRU cell of Keras is not used:
-    its biases all start with the same value, and even without dropout it has a random generator,
-    whose state is saved in every checkpoint.
+    x is the input, h the state after the previous step, and h' the state after this step. r and u
+    are the reset and update gates, and n is the new content. The cell computes what the GRU cell of
+    TensorFlow 0.8 computes. The matrices start from U(-0.05, 0.05), as in TF-mRNN, the code of
+    m-RNN's authors. The biases of both gates start at 1, and the bias of n starts at 0. The weights
+    `kernel` (W and W') and `recurrent_kernel` (U and U') hold the columns of r, u and n in this
+    order.
+
+    The GRU cell of Keras is not used for two reasons. All its biases start with the same value. And
+    even without dropout it has a random generator, whose state is saved in every checkpoint.
 
     Args:
       inputs: width of the input.

@@ -15,8 +15,8 @@ from tfcap.layers import common
 class Standardize(common.Layer):
     """Gives each channel of the features mean 0 and standard deviation 1: (x - mean) / deviation.
 
-    Mean and deviation are weights that are not trained, so every checkpoint and export holds them.
-    They start as 0 and 1; `adapt` measures them. No released captioner has this layer.
+    Mean and deviation are weights that are not trained. Every checkpoint and export holds them.
+    They start as 0 and 1; `adapt` measures them on data. No released captioner has this layer.
 
     Args:
       width: number of channels, F.
@@ -44,19 +44,19 @@ class Standardize(common.Layer):
         self.deviation = weight("deviation", "ones")
 
     def call(self, x):
-        """Returns (x - mean) / deviation for `x` [..., F], in the compute dtype."""
+        """Returns (x - mean) / deviation for `x` [..., F], F channels, in the compute dtype."""
         return (x - self.mean) / self.deviation
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
         """Measures mean and standard deviation of each channel, and keeps them as weights.
 
-        The layer must be built. All regions count, padding does not. The deviation is that of
-        `np.std`. If it is at most 1e-6 max(1, |mean|), the channel counts as constant, and 1 is
-        kept as its deviation.
+        Call `build` or the layer itself before this method. Padded regions are left out. The
+        deviation is that of `np.std`. If the deviation of a channel is at most
+        `1e-6 * max(1, |mean|)`, the channel counts as constant and gets the deviation 1.
 
         Args:
-          batches: dictionaries with `features` [B, R, F], R regions of B images, and `mask` bool
-            [B, R], False for padding.
+          batches: dictionaries with `features` [B, R, F], F channels of each of R regions of B
+            images, and `mask` bool [B, R], False for padding.
         """
         count = 0
         total = np.zeros(self.width)

@@ -3,10 +3,10 @@
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
 D model width, H heads, d = D / H, e = middle width.
 
-The block computes equations 2 to 6 of the paper in the form of the released code: the query, key
-and value projections are split into heads and normalised per head. All heads share the maps to the
-middle width, to the spatial weight and to the channel gate. With one head and `normalize=False`
-it is the paper's block.
+`XLinearAttention` computes equations 2 to 6 of the paper in the form of the released code: the
+query, key and value projections are split into heads and normalised per head. All heads share the
+maps to the middle width, to the spatial weight and to the channel gate. With one head and
+`normalize=False` it is the block of the paper's text.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,15 @@ from tfcap.layers.recording import record
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadProjection(common.Layer):
-    """Projects a vector and splits it into heads: HeadNorm(act(Lin x)).
+    """Projects a vector and splits it into heads: HeadNorm(act(Lin(x))).
+
+    Lin is an affine map, act the activation, and HeadNorm is `layers.common.HeadNorm`.
 
     Args:
       width: model width, D.
       heads: number of attention heads, H.
       activation: activation function after the affine map: `celu`, `relu` or `none`.
-      normalize: whether each head is normalised; False only splits into heads.
+      normalize: whether each head is normalised. False only splits the vectors into heads.
 
     Example:
       >>> project = HeadProjection(width=8, heads=2, activation="celu", normalize=True)
@@ -43,7 +45,7 @@ class HeadProjection(common.Layer):
         self.norm = common.HeadNorm(heads, normalize, name="norm", dtype=self.dtype_policy)
 
     def call(self, x):
-        """Returns the heads [N, H, T, d], d = D / H, of `x` [N, T, D], in the compute dtype.
+        """Projects `x` [N, T, D] to heads [N, H, T, d], d = D / H, in the compute dtype.
 
         N is the number of rows, T that of positions, D the model width and H the number of heads.
         """
@@ -60,22 +62,23 @@ class XLinearAttention(CachedAttention):
                    g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))    channel gate, equations 4 and 5
                    out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]   equation 6
 
-    t counts queries and s keys, and d is the width of a head. Q and V1 are projections of the
-    query; K and V2 are projections of keys and values. Masked keys are left out of the softmax and
-    of the mean. As in the released code, there is no output projection and no division by sqrt(d).
-    Equations are those of Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR
-    2020.
+    t counts queries and s keys. d is the width of a head, and e the width of E[t, s]. Q and V1 are
+    projections of the query, K a projection of the keys, and V2 one of the values. * is the
+    elementwise product, and Lin_{d->e} an affine map from width d to width e. Masked keys are left
+    out of the softmax and of the mean. As in the released code, there is no output projection and
+    no division by sqrt(d). The equations are those of Pan et al., "X-Linear Attention Networks for
+    Image Captioning", CVPR 2020.
 
-    Several captions may read the keys of one image, without copies of the keys: `query` has N = B G
-    rows for B images with G captions each, and row n reads the keys of image n // G.
+    Several captions may read the keys of one image, without copies of the keys: `query` has
+    N = B * G rows for B images with G captions each, and row n reads the keys of image n // G.
 
     Args:
       width: model width, D; a multiple of `heads`.
       heads: number of attention heads, H.
       middle: width e of E[t, s]; None means d // 2, as in all released configurations.
-      activation: activation of the four projections, `celu` or `relu`.
+      activation: activation of the four projections: `celu` or `relu`.
       middle_dropout: dropout rate on E, after the ReLU.
-      normalize: whether each head of the projections is normalised; False follows the paper's text.
+      normalize: whether each head of the projections is normalised. False follows the paper's text.
 
     Example:
       >>> attention = XLinearAttention(width=8, heads=2)
@@ -120,10 +123,11 @@ class XLinearAttention(CachedAttention):
         return self.in_proj_k(keys), self.in_proj_v2(keys if values is None else values)
 
     def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
-        """Computes the attention; arguments and shapes are those of `MultiHeadAttention.call`.
+        """Computes the attention.
 
-        If a query may read no key, the softmax is uniform and the mean is zero, so the result is
-        finite.
+        The arguments and the shape of the result are those of
+        `layers.attention.MultiHeadAttention.call`. If a query may read no key, the softmax is
+        uniform and the mean is zero, so the result is finite.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
@@ -164,11 +168,12 @@ class XLinearAttention(CachedAttention):
 
 @keras.saving.register_keras_serializable("tfcap")
 class JointMap(common.Layer):
-    """Computes ReLU(Lin(q * k)) for all pairs of a query q and a key k, with Lin from d to e.
+    """Computes ReLU(Lin(q * k)) for all pairs of a query q and a key k.
 
-    `call` multiplies in the order that needs less memory. If there are fewer keys than e, queries
-    are multiplied by keys first, which makes T S d numbers for T queries and S keys. Otherwise
-    queries are multiplied by the weight of Lin first, which makes T d e numbers.
+    Lin is an affine map from width d to width e, and * is the elementwise product. `call`
+    multiplies in the order that needs less memory. If there are fewer keys than e, queries are
+    multiplied by keys first, which makes T * S * d numbers for T queries and S keys. Otherwise
+    queries are multiplied by the weight of Lin first, which makes T * d * e numbers.
 
     Args:
       depth: width of a head, d.
@@ -198,11 +203,12 @@ class JointMap(common.Layer):
         """Computes the map for all pairs.
 
         Args:
-          queries: [B, H, T, d], T queries for each of B images and H heads.
+          queries: [B, H, T, d], T queries of width d for each of B images and H heads.
           keys: [B, H, S, d], S keys for each of B images and H heads.
 
         Returns:
-          [B, H, S, T, e] in the dtype of matrix products, see `precision.Products`.
+          [B, H, S, T, e], of width e for each pair, in the dtype of matrix products, see
+          `layers.precision.Products`.
         """
         images, heads, length, _ = ops.shape(queries)
         dtype = precision.of_products(self)
@@ -228,8 +234,9 @@ class XLinearEncoderLayer(common.Layer):
     g' = Dropout(XLinear(g; k, v))              equation 7
     k' = LN(k + Dropout(ReLU(Lin [g'; k])))     equation 8; docs/systems.md 1.3
 
-    XLinear(g; k, v) is `XLinearAttention` of the query g over keys k and values v. In the released
-    code the regions are both keys and values. With `separate`, as in the paper's text, the values
+    XLinear(g; k, v) is `XLinearAttention` of the query g over keys k and values v. LN is a layer
+    normalisation, Lin an affine map, and [g'; k] joins g' to each region. In the released code the
+    regions k are both keys and values. If `separate` is True, as in the paper's text, the values
     have an update with other weights: v' = LN(v + Dropout(ReLU(Lin [g'; v]))).
 
     Args:
@@ -237,9 +244,10 @@ class XLinearEncoderLayer(common.Layer):
       attention: function that makes an `XLinearAttention`, given the keyword `name`.
       dropout: dropout rate on the attended feature, g'.
       bifeat_dropout: dropout rate on the update of the regions.
-      separate: whether the values have an update of their own; if not, they are the keys.
-      last: whether this is the last layer. With `separate`, the last layer does not update the
-        keys, because only its values are read. Without `separate`, `last` has no effect.
+      separate: whether the values have an update of their own. False: the updated keys are the
+        values, too.
+      last: whether this is the last layer of the encoder. If `separate` is True, the last layer
+        does not update the keys, because only its values are read. Otherwise `last` has no effect.
 
     Example:
       >>> def attention(name):
@@ -280,12 +288,12 @@ class XLinearEncoderLayer(common.Layer):
             self.value_norm = common.layer_norm("value_norm", dtype=self.dtype_policy)
 
     def call(self, g, keys, values=None, keys_mask=None, training=False):
-        """Computes the layer for B images.
+        """Computes the layer for R regions of B images.
 
         Args:
           g: global feature [B, D], the query.
-          keys: regions [B, R, D].
-          values: regions [B, R, D]; None means that `keys` are the values, too.
+          keys: regions [B, R, D], read as keys.
+          values: regions [B, R, D], read as values; None means that `keys` are the values, too.
           keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means that all are real.
           training: whether dropout is on.
 

@@ -67,38 +67,50 @@ class _RefinerLayer(layers.Layer):
 class AoANet(RecurrentCaptioner):
     """Attention on attention in a refiner of the regions and in an LSTM decoder.
 
-    x    = LN(refiner layers of Dropout(ReLU(Lin regions))); m is the mean of x
-    h_t  = LSTM([e_t; m + Dropout(ctx_{t-1})])
-    ctx_t = GLU(Lin [a_t; h_t]), where a_t is multi-head attention of LN(h_t) over x
+    x      = LN(Refiner(Dropout(ReLU(Lin(v)))))
+    h_t    = LSTM([e_t; mean(x) + Dropout(ctx_{t-1})], h_{t-1})
+    a_t    = MultiHeadAttention(LN(h_t); x)
+    ctx_t  = GLU(Lin([a_t; h_t]))
     logits = Lin(Dropout(ctx_t))
 
-    e_t is an embedded word, Dropout(ReLU(Emb)), LN a layer normalisation, Lin an affine map, GLU a
-    gated linear unit, and [a; b] joins two vectors. The model follows the code of the paper's
-    authors (Huang et al., "Attention on Attention for Image Captioning", ICCV 2019; docs/systems.md
-    4.8) with the options of its training script. Two facts of that code are easy to miss. Its layer
-    normalisations divide by the unbiased standard deviation plus 1e-6. All layers of its refiner
-    start from the same random weights, and within a layer so do the maps for query, key and value.
-    Both facts hold here, too. One thing differs: in training, the captions of an image share the
-    dropout masks of the refiner; in the authors' code each caption has its own masks.
+    v are the features of the regions, and e_t = Dropout(ReLU(Emb)) is the embedded word of step t.
+    A layer of the refiner computes y + Dropout(AoA(LN(y))), where AoA is attention on attention
+    between the regions y (`layers.attention.AttentionOnAttention`). MultiHeadAttention(q; x) is
+    attention of a query q over the regions x, LN a layer normalisation, Lin an affine map, GLU a
+    gated linear unit, and [a; b] joins two vectors.
 
-    `encode` returns, for B images with R regions, `mean` [B, D], `keys` and `values` [B, H, R, d],
-    d = D / H, and `mask` [B, 1, R]. The cache of `step` holds `h`, `c` and `ctx` [N, D] for N rows
-    (captions).
+    The model follows the code of the paper's authors (Huang et al., "Attention on Attention for
+    Image Captioning", ICCV 2019; docs/systems.md 4.8) with the options of its training script. As
+    in that code, layer normalisations divide by the unbiased standard deviation plus 1e-6, and all
+    layers of the refiner start from the same random weights. The maps for query, key and value of
+    these layers share one initial value, too. One thing differs: in training, the captions of an
+    image share the dropout masks of the refiner. In the authors' code each caption has its own
+    masks.
+
+    `encode` returns a dictionary, for B images with R regions:
+
+    * `mean` [B, D]: the mean of x, without padding.
+    * `keys` and `values` [B, H, R, d], d = D / H: the regions as the attention reads them.
+    * `mask` bool [B, 1, R]: False for padded regions.
+
+    The cache of `step` is a dictionary, for N rows (captions): the output `h` and the state `c` of
+    the LSTM, and `ctx`, each [N, D].
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTM, D.
       heads: number of attention heads, H.
-      refiner_layers: number of layers of the refiner; 0 leaves the refiner out, as in a row of the
-        paper's ablation.
+      refiner_layers: number of layers of the refiner; 0 leaves the refiner out, as one model of the
+        paper's ablation does.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       weight_dropout: dropout rate on all attention weights.
-      aoa_dropout: dropout rate in the refiner, on the input of Lin in GLU(Lin [a; q]), where a is
-        what its attention returns for the query q.
-      block_dropout: dropout rate on the output of each layer of the refiner.
-      context_dropout: dropout rate on ctx_{t-1}, before the LSTM reads it.
-      head_dropout: dropout rate on ctx_t, before the logits.
+      aoa_dropout: dropout rate in the layers of the refiner, on the attended values joined with the
+        query, before the gate.
+      block_dropout: dropout rate on the output of the AoA of each layer of the refiner.
+      context_dropout: dropout rate on the context vector ctx_{t-1} of the previous step, where the
+        LSTM reads it.
+      head_dropout: dropout rate on the context vector ctx_t, before the logits.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
@@ -149,8 +161,8 @@ class AoANet(RecurrentCaptioner):
     def build(self, inputs_shape=None):
         """Creates all variables.
 
-        As in the authors' code, all layers of the refiner start from the same random weights, and
-        within a layer so do the maps for query, key and value.
+        As in the authors' code, all layers of the refiner start from the same random weights. The
+        maps for query, key and value of these layers share one initial value, too.
 
         Args:
           inputs_shape: not used.

@@ -16,26 +16,31 @@ ATTEND = {"in": 2, "all": 5}  # sums of the cell that read the attended regions,
 class Att2in(AttentionLSTM):
     """An LSTM with maxout candidates that reads the attended regions through a separate map.
 
-    v_t = attention(h_{t-1}; x);  h_t = MaxoutLSTM(e_t, W_v v_t);  logits = Lin(Dropout(h_t))
+    v_t    = attention(h_{t-1}; x)
+    h_t    = MaxoutLSTM(e_t, h_{t-1}, W_v v_t)
+    logits = Lin(Dropout(h_t))
 
-    x are the regions, and attention is `layers.attention.AdditiveAttention`. MaxoutLSTM is
-    `layers.recurrent.MaxoutLSTMCell`, whose new content is the maximum of two candidates. In
-    Att2in, W_v v_t is added to the two candidates of the cell; in Att2all it is added to the gates,
-    too. Words e_t and regions x are embedded with ReLU and dropout. The class follows the models
-    `att2in2` and `att2all2` of ImageCaptioning.pytorch (docs/systems.md 4.9). The paper (Rennie et
-    al., CVPR 2017) embeds without ReLU, attends to the grid of a ResNet-101, and trains the ResNet
-    together with Att2in; its code was not released.
+    v_t are the attended regions of step t: `layers.attention.AdditiveAttention` over the regions x,
+    with the query h_{t-1}. h_t is the output of MaxoutLSTM, `layers.recurrent.MaxoutLSTMCell`,
+    whose new content is the maximum of two candidates. W_v and Lin are affine maps. In Att2in,
+    W_v v_t is added to the two candidates of the cell; in Att2all, it is added to the gates, too.
+    Words e_t and regions x are embedded with ReLU and dropout.
 
-    `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A], A the
-    `attention_width`, and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows
-    (captions).
+    The class follows the models `att2in2` and `att2all2` of ImageCaptioning.pytorch
+    (docs/systems.md 4.9). The paper (Rennie et al., CVPR 2017) embeds without ReLU, attends to the
+    grid of a ResNet-101, and trains the ResNet together with Att2in. Its code was not released.
+
+    `encode` returns, for B images with R regions of width D (the option `width`), `regions`
+    [B, R, D]; `keys` [B, R, A], where A is the `attention_width`; and `mask` bool [B, 1, R], False
+    for padded regions. The cache of `step` holds the output `h` and the state `c` of the cell, each
+    [N, D], for N rows (captions).
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
-      attend: where W_v v_t is added: `in`, to the candidates (Att2in); or `all`, to the gates, too
-        (Att2all).
-      **options: the options of `AttentionLSTM` that `Att2in.defaults` lists with their defaults
-        here; and `region_positions` and `standardize`, see `Captioner`.
+      attend: what the attended regions are added to: `in`, the candidates of the cell (Att2in); or
+        `all`, the candidates and the gates (Att2all).
+      **options: options of `AttentionLSTM`, whose defaults for this class are in `Att2in.defaults`;
+        and `region_positions` and `standardize`, see `Captioner`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)

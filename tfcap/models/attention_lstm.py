@@ -15,24 +15,31 @@ from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 @register("attention_lstm", small=dict(width=128, attention_width=64))
 class AttentionLSTM(RecurrentCaptioner):
-    """One LSTM with additive attention; the query is the previous state of the LSTM.
+    """One LSTM with additive attention; the query is the previous output of the LSTM.
 
-    v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
+    v_t    = attention(h_{t-1}; x)
+    h_t    = LSTM([e_t; v_t], h_{t-1})
+    logits = Lin(Dropout(h_t))
 
-    attention(q; x) is `layers.attention.AdditiveAttention` of a query q over the regions x. The
-    class follows the model SALSTM of xmodaler, the later toolkit of X-LAN's authors
+    v_t are the attended regions of step t: `layers.attention.AdditiveAttention` over the regions x,
+    with the query h_{t-1}. h_t is the output of the LSTM, Lin an affine map, and [a; b] joins two
+    vectors. Words e_t and regions x are embedded with ReLU and dropout. Padded regions are not
+    read.
+
+    The class follows the model SALSTM of xmodaler, the later toolkit of X-LAN's authors
     (docs/systems.md 4.3). That model differs from the paper, "Show, Attend and Tell" (2015): the
-    state starts from zeros, v_t has no gate, and the logits are computed from h_t alone. Words e_t
-    and regions x are embedded with ReLU and dropout, and padded regions are not read.
+    state of the LSTM starts from zeros, v_t has no gate, and the logits are computed from h_t
+    alone.
 
-    `encode` returns, for B images with R regions, `regions` [B, R, D], `keys` [B, R, A] and `mask`
-    [B, 1, R]. The cache of `step` holds `h` and `c` [N, D] for N rows (captions).
+    `encode` returns, for B images with R regions, the embedded `regions` [B, R, D]; their `keys`
+    [B, R, A]; and `mask` bool [B, 1, R], False for padded regions. The cache of `step` holds the
+    output `h` and the state `c` of the LSTM, each [N, D], for N rows (captions).
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTM, D.
       attention_width: width of the additive attention, A.
-      embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
+      embed_activation: activation of embedded words and regions: `relu`, `celu` or `none`.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       head_dropout: dropout rate on the output of the LSTM, before the logits.
@@ -68,7 +75,7 @@ class AttentionLSTM(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def add_cell(self, attention_width: int) -> None:
-        """Sets the attributes `attention` and `lstm`.
+        """Makes the attention and the recurrent cell, the attributes `attention` and `lstm`.
 
         A subclass with another cell overrides this method.
 

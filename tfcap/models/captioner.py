@@ -1,12 +1,12 @@
 """The interface of all captioning systems (encode, decode, init_cache, step), and a registry.
 
-Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams, R
-regions, F feature width, T `max_length`, T' tokens of a batch, V vocabulary, W width of the
-embedded words, D width of a recurrence.
+Letters: B images, S captions or samples of each image, K beams, N rows (captions) being decoded (B,
+B * S or B * K), R regions, F feature width, T `max_length`, T' tokens of a batch, V vocabulary, W
+width of the embedded words, D width of a recurrence.
 
 The rows of an image stand together: row n belongs to image n // (N / B). Decoding, training,
-evaluation and export use only this interface. A new system is one file that implements it, with a
-class that `register` decorates. Its options in configurations are the arguments of the constructor.
+evaluation and export use only this interface. A new system is a class that implements the interface
+and that `register` decorates. The arguments of its constructor are its options in configurations.
 """
 
 import inspect
@@ -41,18 +41,24 @@ class _Network(Protocol):
 
 
 class Backbone(Protocol):
-    """Protocol of `Captioner.backbone`: what captioners and their training use of a backbone.
+    """The attributes and methods that captioners and their training use of a backbone.
 
-    A backbone computes the features of pictures; `tfcap.backbones.backbone.Backbone` is one.
+    A backbone computes the features of pictures. `tfcap.backbones.backbone.Backbone` implements
+    this protocol.
+
+    Attributes:
+      model: the Keras network, with trainable variables.
+      rounds: whether `extract` rounds the features to float16.
+      feature_dim: number of features of a region, F.
     """
 
-    model: keras.Model  # the Keras network, with trainable variables
-    rounds: bool  # whether `extract` rounds its result to float16
-    feature_dim: int  # F
+    model: keras.Model
+    rounds: bool
+    feature_dim: int
 
     @property
     def network(self) -> _Network:
-        """The network; its `stochastic` says whether training draws random numbers in it."""
+        """The network, whose attribute `stochastic` says whether training draws random numbers."""
 
     @property
     def decoded_shape(self) -> list[int]:
@@ -71,7 +77,8 @@ class Backbone(Protocol):
     def extract(self, images: tf.Tensor) -> tf.Tensor:
         """Computes the features of pictures.
 
-        If the attribute `rounds` is True, the numbers are rounded to float16, but stay float32.
+        If the attribute `rounds` is True, the features are rounded to values of float16. Their
+        dtype stays float32.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, height, width, 3].
@@ -93,31 +100,33 @@ class Backbone(Protocol):
 
 
 class Captioner(keras.Model):
-    """Base class of the captioning systems: models of the probability of a caption of an image.
+    """Base class of the captioning systems, which compute the probability of each next word.
 
     A subclass supplies `encode`, `decode`, `init_cache` and `step`. Decoding, training, evaluation
-    and export need no other methods. The decorator `register` gives it a name for configurations.
+    and export need no other methods. The decorator `register` gives a subclass its name in
+    configurations.
 
     Args:
-      vocab_size: number of words, V, of which the first four are 0 PAD (padding), 1 BOS (begin), 2
-        EOS (end) and 3 UNK (unknown).
+      vocab_size: number of words, V. The first four words are special: 0 PAD (padding), 1 BOS
+        (begin), 2 EOS (end) and 3 UNK (unknown).
       max_length: length of the longest caption in words, T, EOS included.
       feature_dim: number of features of a region, F.
-      region_positions: `none`; or `frames` if the regions are the frames of a clip, in order: then
-        a learned code of the position is added to each frame.
+      region_positions: `none`, or `frames` if the regions are the frames of a video clip, in order.
+        With `frames`, a learned code of its position is added to each frame.
       standardize: whether each channel of the features is shifted and scaled to mean 0 and standard
-        deviation 1. Training measures both on the training data before its first step. No released
-        system does this.
+        deviation 1. Training measures mean and deviation of the training data before its first
+        step. No released system standardises its features.
+      **kwargs: arguments of `keras.Model`, such as `name`.
 
     Attributes:
-      defaults: options that a subclass takes over from its base class, and their defaults in the
-        subclass: name -> default. The constructor of the subclass passes them on:
-        `super().__init__(*sizes, **(self.defaults | options))`.
+      defaults: for a subclass that has options of its base class: a dictionary from the names of
+        these options to their defaults in the subclass. The constructor of the subclass passes the
+        options on: `super().__init__(*sizes, **(self.defaults | options))`.
       reads_order: whether the system has the options `region_positions` and `standardize`. A system
         that has them must read the features in `encode` through `self.regions(inputs)`.
       reads_image: whether `encode` reads `image`, the vectors of whole images, instead of regions.
-        If the data has no `image`, such a system reads the regions, too.
-      backbone: the network that computes the features of pictures inside `encode`; None for a
+        If the data has no `image`, such a system reads the mean of the regions.
+      backbone: the `Backbone` that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
 
@@ -157,15 +166,15 @@ class Captioner(keras.Model):
             self.standardize = Standardize(feature_dim, name="standardize", dtype="float32")
 
     def regions(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the features of regions after `standardize` and `region_positions`.
+        """Applies the options `standardize` and `region_positions` to the features of regions.
 
-        Without these options of the constructor, they are the features as the data has them.
+        If neither option is set, the features are returned unchanged.
 
         Args:
-          inputs: as in `encode`.
+          inputs: dictionary with `features` [B, R, F]: F features of each of R regions of B images.
 
         Returns:
-          float [B, R, F], for R regions of B images.
+          float [B, R, F].
         """
         features = inputs["features"]
         if self.standardize is not None:
@@ -176,9 +185,9 @@ class Captioner(keras.Model):
         """Computes everything that depends on the image alone.
 
         Args:
-          inputs: dictionary with `features` float [B, R, F] of B images with R regions; `mask` bool
-            [B, R], False for padding; and `image` [B, F], the vectors of whole images, if the data
-            has them.
+          inputs: dictionary with `features` float [B, R, F], F features of each of R regions of B
+            images; `mask` bool [B, R], False for padded regions; and, if the data has them, `image`
+            [B, F], the vectors of whole images.
           training: whether dropout is on.
 
         Returns:
@@ -210,7 +219,7 @@ class Captioner(keras.Model):
 
         Returns:
           The cache: a tensor [B, ...], or lists, tuples and dictionaries of such tensors. `step`
-          must return a cache with the same dtypes and shapes.
+          must return a cache with the structure, dtypes and shapes of the cache that it is given.
         """
         raise NotImplementedError
 
@@ -222,17 +231,19 @@ class Captioner(keras.Model):
         index: tf.Tensor,
         training: bool = False,
     ) -> tuple[tf.Tensor, Tree]:
-        """Computes the logits of the next word; they equal those of `decode` at this position.
+        """Computes the logits of the next word of each caption.
+
+        The logits equal those that `decode` computes at this position.
 
         Letters: N captions of B images, V words of the vocabulary.
 
         Args:
-          context: the result of `encode`, for B images; searches never change it.
-          cache: the result of `init_cache`, with its rows repeated to N; or the cache that the step
-            before returned.
+          context: the result of `encode`, for B images. It is the same in all steps.
+          cache: in the first step, the result of `init_cache`, with each row repeated N / B times;
+            later, the cache that the previous step returned.
           tokens: word ids int32 [N], the last word of each caption; BOS in the first step. Row n
             belongs to image n // (N / B).
-          index: int32 scalar, the number of this step, from 0, the same for all rows.
+          index: int32 scalar, the number of this step, counted from 0; the same for all rows.
           training: whether dropout is on.
 
         Returns:
@@ -241,30 +252,32 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Encodes images and computes the logits of given captions, as Keras calls a model.
+        """Encodes images and computes the logits of given captions. Keras calls this method.
 
         Args:
           inputs: the dictionary for `encode`, with an additional item `tokens`: word ids int32
-            [B, S, T], BOS first, of S captions of each of B images.
+            [B, S, T], BOS first, T words of each of S captions of each of B images.
           training: whether dropout is on.
 
         Returns:
-          Logits float32 [B, S, T, V] for V words; those at t predict the word at t + 1.
+          Logits float32 [B, S, T, V] for V words of the vocabulary; `logits[:, :, t]` predicts
+          `tokens[:, :, t + 1]`.
         """
         return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
 
     def decode_captions(
         self, context: Tree, tokens: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes `decode` for S captions of each of B images.
+        """Computes the logits of S given captions of each of B images, as `decode` does.
 
         Args:
           context: the result of `encode`, for B images.
-          tokens: word ids int32 [B, S, T], BOS first.
+          tokens: word ids int32 [B, S, T], BOS first, T words of each caption.
           training: whether dropout is on.
 
         Returns:
-          Logits float32 [B, S, T, V] for V words; those at t predict the word at t + 1.
+          Logits float32 [B, S, T, V] for V words of the vocabulary; `logits[:, :, t]` predicts
+          `tokens[:, :, t + 1]`.
         """
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
@@ -312,29 +325,31 @@ class Captioner(keras.Model):
         return {"input_shape": None}  # Keras calls `build` only if there is an entry
 
     def on_features(self) -> "Captioner":
-        """Returns the captioner that reads features: this one, or the part behind a backbone.
+        """Returns the captioner without backbone: `self`, or the captioner inside an `EndToEnd`.
 
-        This is a method and not a property, because Keras reads all properties of a model when it
-        saves and loads.
+        The result reads features. This is a method and not a property, because Keras reads all
+        properties of a model when it saves or loads the model.
         """
         return self
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """The axis that counts words, by the name of each weight that has such an axis.
+        """A dictionary from the names of the weights with an axis of V words to that axis.
 
-        For example `{"head/kernel": 1}`. The names are those of `checkpoint_items`.
+        V is the size of the vocabulary. For example, `{"head/kernel": 1}` says that axis 1 of the
+        weight `head/kernel` has an entry for each word. The names are those of `checkpoint_items`.
         """
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property
     def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
-        """The variables of a checkpoint: dictionaries `weights` and `seeds`, each by name.
+        """The variables of a checkpoint: two dictionaries, `weights` and `seeds`, by name.
 
         `seeds` are the states of the random generators of dropout. Everything that saves or
-        restores uses this property, because `tf.train.Checkpoint(model=)` silently leaves out these
-        states, and all layers in Python lists. Variables are found by name, not by order: a model
-        with other dropout rates has other random generators, but restores the same weights.
+        restores a model uses this property. `tf.train.Checkpoint(model=model)` would leave out the
+        seeds and all layers in Python lists, without a warning. Variables are restored by name, not
+        by order, so a model with other dropout rates, which has other seeds, can restore the same
+        weights.
         """
         names = named_variables(self)
         return {
@@ -346,10 +361,12 @@ class Captioner(keras.Model):
 class RecurrentCaptioner(Captioner):
     """Base class of captioners whose decoder is a recurrence, such as an LSTM.
 
-    A subclass supplies `encode`, `init_cache`, `embed` and `recur`; the attribute `output_width`,
-    the width D of the output of `recur`; and the layers `head` and `head_dropout`, or its own
-    `predict`. It gains `decode` and `step`. `decode` embeds all words at once and computes all
-    logits at once; only `recur` runs word by word.
+    This class supplies `decode` and `step`. `decode` embeds all words at once and computes all
+    logits at once; only `recur` runs word by word. A subclass supplies:
+
+    * the methods `encode`, `init_cache`, `embed` and `recur`;
+    * the attribute `output_width`, the width of the output of `recur`;
+    * the layers `head` and `head_dropout`, or a method `predict` that does without them.
     """
 
     head: keras.layers.Layer
@@ -371,8 +388,8 @@ class RecurrentCaptioner(Captioner):
 
         Args:
           context: the result of `encode`, for B images.
-          cache: the result of `init_cache`, with its rows repeated to N; or the cache that the step
-            before returned.
+          cache: in the first step, the result of `init_cache`, with each row repeated N / B times;
+            later, the cache that the previous step returned.
           words: embedded words of this step [N, W], of width W.
           training: whether dropout is on.
 
@@ -386,11 +403,11 @@ class RecurrentCaptioner(Captioner):
     ) -> tf.Tensor:
         """Computes the logits from the outputs of the recurrence: `head(head_dropout(outputs))`.
 
-        A subclass may override it to read words and context, too.
+        A subclass may override this method to read `words` and `context`, too.
 
         Args:
-          context: the result of `encode`.
-          words: embedded words [N, T, W]: T words of width W in each of N captions.
+          context: the result of `encode`; not used here.
+          words: embedded words [N, T, W], T words of width W in each of N captions; not used here.
           outputs: outputs of `recur` [N, T, D], of width D.
           training: whether dropout is on.
 
@@ -442,21 +459,21 @@ def add_embeddings(
     regions: bool = True,
     region_width: int | None = None,
 ) -> None:
-    """Sets attributes of a captioner: the layers that embed regions and words, and their dropouts.
+    """Gives a captioner the layers that embed regions and words, and the dropouts after them.
 
-    The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
-    Keep these names and this order: checkpoints store the weights by name, and the variables of the
-    optimizer by order.
+    The function sets the attributes `region_embed`, `region_dropout`, `embed_tokens` and
+    `word_dropout` of the captioner. Keep these names and this order: checkpoints store the weights
+    by name, and the variables of the optimizer by order.
 
     Args:
       model: the captioner.
       width: width of embedded words and regions.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      regions: whether regions are embedded; if not, `region_embed` is None and there is no
+      regions: whether regions are embedded. False sets `region_embed` to None and does not set
         `region_dropout`.
-      region_width: width of the regions before embedding; None means `feature_dim` of the
-        captioner.
+      region_width: width of the regions before they are embedded; None means the `feature_dim` of
+        the captioner.
     """
     model.region_embed = None
     if regions:
@@ -468,16 +485,19 @@ def add_embeddings(
 
 
 def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Class], Class]:
-    """Returns a decorator that makes a captioner class known under a name.
+    """Returns a decorator that registers a captioner class as a system with the name NAME.
 
-    After that, the key `task.model.NAME` of a configuration has the options of the constructor, the
-    experiments `NAME` and `NAME_scst` train a small model of the class on the built-in pictures of
-    shapes, and `keras.saving.load_model` can load a saved model.
+    For a registered class:
+
+    * The group `task.model.NAME` of a configuration has the options of the constructor as keys.
+    * The experiments `NAME` and `NAME_scst` train a small model of the class on the built-in
+      pictures of shapes.
+    * `keras.saving.load_model` can load a saved model of the class.
 
     Args:
-      name: name of the system in configurations.
-      small: options of the small model that differ from the defaults of the class; None means that
-        none differs.
+      name: name of the system, NAME.
+      small: options of the small model that differ from the defaults of the class; None keeps all
+        defaults.
     """
 
     def decorate(cls: Class) -> Class:
@@ -505,13 +525,14 @@ class Option(NamedTuple):
 def options_of(cls: type[Captioner]) -> list[Option]:
     """Returns the options of a captioner class.
 
-    They are, in this order: the arguments of its constructor; the options in its `defaults`; and,
-    if `reads_order` is True, `region_positions` and `standardize`. `vocab_size`, `max_length` and
-    `feature_dim` are no options.
+    The options are, in this order: the arguments of the constructor; the options in the attribute
+    `defaults` of the class; and, if its `reads_order` is True, `region_positions` and
+    `standardize`. `vocab_size`, `max_length` and `feature_dim` are not options, because they follow
+    from the data.
 
     Raises:
-      TypeError: an option has no type or no default; or a name in `defaults` is not an option of
-        the base class.
+      TypeError: an argument of the constructor has no type annotation or no default; or a name in
+        `defaults` is not an option of the base class.
     """
     options = _arguments(cls)
     if defaults := vars(cls).get("defaults"):  # a subclass of its own lists its own options
@@ -521,7 +542,8 @@ def options_of(cls: type[Captioner]) -> list[Option]:
             if name not in shared:
                 raise TypeError(
                     f"{cls.__qualname__}: `defaults` has the option `{name}`, but "
-                    "the base class has no such option. Correct the name, or add the option there."
+                    "the base class has no such option. Correct the name, or add the option to the "
+                    "base class."
                 )
             options.append(shared[name]._replace(default=value))
     return options + (_arguments(Captioner) if cls.reads_order else [])
@@ -538,7 +560,7 @@ def _arguments(cls: type[Captioner]) -> list[Option]:
         if name not in types or parameter.default is parameter.empty:
             raise TypeError(
                 f"{cls.__qualname__}: the argument `{name}` of the constructor needs a "
-                "type and a default, because it is an option in configurations."
+                "type annotation and a default value, because it is an option in configurations."
             )
         options.append(Option(name, types[name], parameter.default))
     return options
@@ -549,7 +571,7 @@ def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **optio
 
     Args:
       name: name of the system, such as `xlan`, a key of `tfcap.models.MODELS`.
-      vocab_size: number of words, special ids included.
+      vocab_size: number of words, including the special words PAD, BOS, EOS and UNK.
       max_length: length of the longest caption in words, EOS included.
       feature_dim: number of features of a region.
       **options: further arguments of the constructor of the system.

@@ -1,7 +1,7 @@
 """A captioner together with the network that computes its features, so that both are trained.
 
-Letters: B images, H and W pixels of a picture, R regions, F feature width, N rows of words, T'
-length of the captions, V vocabulary.
+Letters: B images, R regions, F feature width, N rows of words, T' length of the captions, V
+vocabulary.
 """
 
 import keras
@@ -17,21 +17,23 @@ class EndToEnd(Captioner):
     """A captioner together with a backbone, which computes the features of pictures.
 
     Training uses this class if it reads pictures instead of features. `encode` reads `pictures`
-    [B, height, width, 3] in place of `features`; all other methods are those of the captioner.
-    Captioning uses the two parts separately: the captioner reads features that the backbone has
-    extracted.
+    instead of `features`; all other methods are those of the captioner. Captioning uses the two
+    parts separately: the captioner reads features that the backbone has extracted.
 
     Training the captioner and the network together follows ExpansionNet v2 (Hu et al., arXiv
-    2208.06551). In training, dropout inside the network is off. One exception: a Swin Transformer
-    whose weights are trained drops random paths. Batch normalisation uses the moving averages that
-    came with the weights and does not update them, because a batch has few pictures. The scales and
-    offsets of batch normalisation are trained. The network of the paper has no batch normalisation.
+    2208.06551). In training, dropout inside the network is off, with one exception: a Swin
+    Transformer whose weights are trained leaves out residual branches at random (stochastic depth).
+    Batch normalisation uses the moving averages that came with the weights and does not update
+    them, because a batch has few pictures. The scales and offsets of batch normalisation are
+    trained. The network of the paper has no batch normalisation.
 
     Args:
-      captioner: captioner with all its variables.
-      backbone: a `tfcap.backbones.backbone.Backbone` with a network. The constructor changes it:
-        the network then computes in the global precision of Keras, and features are not rounded.
-      trainable: whether the weights of the network are trained, too; if not, they stay as they are.
+      captioner: captioner that has its variables, as `tfcap.models.build` makes it.
+      backbone: a `tfcap.backbones.backbone.Backbone` with a network. The constructor changes the
+        backbone: its network then computes in the global precision of Keras, and its features are
+        not rounded.
+      trainable: whether the weights of the network are trained, too. False keeps these weights as
+        they are.
 
     Example:
       >>> from tfcap.backbones.backbone import Backbone
@@ -65,11 +67,11 @@ class EndToEnd(Captioner):
         return self.captioner
 
     def encode(self, inputs, training=False):
-        """Computes the features of pictures, and encodes them as the captioner does.
+        """Computes the features of pictures, and encodes the features as the captioner does.
 
         Args:
-          inputs: `pictures` float32 [B, height, width, 3], with the values that `backbone.decode`
-            returns; and `mask` bool [B, R], False for padding.
+          inputs: dictionary with `pictures` float32 [B, height, width, 3], B pictures as
+            `backbone.decode` returns them; and `mask` bool [B, R] for R regions, False for padding.
           training: whether dropout is on.
 
         Returns:
@@ -96,12 +98,12 @@ class EndToEnd(Captioner):
 
     @property
     def checkpoint_items(self):
-        """The variables of a checkpoint: dictionaries `weights` and `seeds`, each by name.
+        """The variables of a checkpoint: two dictionaries, `weights` and `seeds`, by name.
 
-        The variables of the captioner have the same names as without a backbone, so that a
-        checkpoint of the captioner alone can be restored. The names of the variables of the network
-        begin with `backbone/` and a number, because the names that Keras gives its layers change
-        from process to process.
+        `seeds` are the states of random generators. The variables of the captioner have the same
+        names as without a backbone, so that a checkpoint of the captioner alone can be restored.
+        The names of the variables of the network begin with `backbone/` and a number, because the
+        names that Keras gives to layers change from process to process.
         """
         items = self.captioner.checkpoint_items
         names = {f"{PREFIX}{i}/{v.name}": v for i, v in enumerate(self.network.variables)}

@@ -18,19 +18,22 @@ class Ensemble(Captioner):
 
     p(w) = (1 / M) sum_m softmax(logits_m)(w)
 
-    logits_m are the logits of member m of M. The mean is taken in every step of a search, as in the
-    papers (docs/systems.md 5.7 and 8.6). The logits of the ensemble are the natural logarithms of
-    p. Their log-softmax is log p again, so decoding treats an ensemble like a single model.
+    p(w) is the probability that the next word is w, and logits_m are the logits of member m of M
+    members. The mean is computed at every step of a search, as in the papers (docs/systems.md 5.7
+    and 8.6). The ensemble returns log p as its logits. The softmax of log p is p, so decoding
+    treats an ensemble like a single model.
 
     `encode` returns a list with the context of each member, and the cache of `step` is a list with
     the cache of each member.
 
     Args:
-      members: captioners with the same `vocab_size`, `feature_dim` F and `max_length`, of any
-        systems.
-      side_by_side: whether each member reads its own features. `features` [B, R, M F] must then
-        hold the features [B, R, F] of all members side by side, in the order of `members`. If not,
-        all members read the same features.
+      members: captioners of any systems. They must have the same `vocab_size`, `max_length` and
+        `feature_dim`, F.
+      side_by_side: True: each of the M members reads features of its own. For B images with R
+        regions, the input `features` must be [B, R, M * F]: the features [B, R, F] of all members,
+        joined along the last axis in the order of `members`. False: all members read the same
+        `features` [B, R, F].
+      **kwargs: arguments of `keras.Model`, such as `name`.
 
     Raises:
       ValueError: the members differ in `max_length`.
@@ -48,8 +51,8 @@ class Ensemble(Captioner):
         if any(member.max_length != first.max_length for member in members):
             raise ValueError(
                 "The members of an ensemble must have the same max_length (longest caption). "
-                f"Theirs are {', '.join(str(member.max_length) for member in members)}. Leave out "
-                "those that differ."
+                f"The members have {', '.join(str(member.max_length) for member in members)}. "
+                "Leave out the members that differ."
             )
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)

@@ -7,14 +7,17 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, E e
 D model width, H heads, d = D / H, L decoder layers, V vocabulary.
 
 The final model follows the released code (docs/systems.md 5.4 and 5.5). Three things differ;
-without dropout they do not change losses or captions. Regions are encoded once per image instead of
-once per caption; in training the captions of an image then share the dropout masks of the encoder.
-Padded words are not hidden, because they affect only the outputs at padding. A step of decoding
-computes one position instead of the whole prefix; if words are sampled with dropout, most masks of
-earlier positions stay the same, while the released code draws all masks again.
+without dropout they do not change losses or captions:
 
-No code was released for the ablations without the projections over all layers, for the dynamic
-encoder and for both baselines (our reading: as docs/systems.md 5.7 describes them).
+* Regions are encoded once per image instead of once per caption. So in training the captions of an
+  image share the dropout masks of the encoder.
+* Padded words are not hidden, because they affect only the outputs at padding.
+* A step of decoding computes one position instead of all positions so far. If words are sampled
+  with dropout, most masks of earlier positions stay the same, while the released code draws all
+  masks again.
+
+No code was released for the ablations without `reduce`, for the dynamic encoder and for both
+baselines (our reading: as docs/systems.md 5.7 describes them).
 """
 
 from typing import Any
@@ -181,16 +184,20 @@ class _DecoderLayer(_PreNormLayer):
 class ExpansionNet(Captioner):
     """Encoder and decoder with expansion blocks in place of self-attention.
 
-    The equations of the blocks are at `StaticExpansion` and `DynamicExpansion` of
-    `layers.expansion`. Words still read regions by attention. Source: Hu et al., "ExpansionNet:
-    exploring the sequence length bottleneck in the Transformer for Image Captioning", 2022
-    (docs/systems.md 5).
+    `layers.expansion.StaticExpansion` and `layers.expansion.DynamicExpansion` have the equations of
+    the blocks. Words read regions by attention, as in a Transformer. Source: Hu et al.,
+    "ExpansionNet: exploring the sequence length bottleneck in the Transformer for Image
+    Captioning", 2022 (docs/systems.md 5).
 
-    `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
-    [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
-    `mask` [B, 1, R]. The cache of `step` is a list with an item for each decoder layer: with
-    `decoder_block=dynamic` the dictionary of `DynamicExpansion.empty`, otherwise a tuple of keys
-    and values [N, H, T, d] for N rows (captions) of T words.
+    `encode` returns a dictionary, for B images with R regions:
+
+    * `regions`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H.
+    * `encoded` [B, R, D]: the encoded regions.
+    * `mask` bool [B, 1, R]: False for padded regions.
+
+    The cache of `step` is a list with an item for each decoder layer. With `decoder_block=dynamic`
+    the item is the dictionary that `DynamicExpansion.empty` describes. Otherwise it is a pair
+    (keys, values), each [N, H, T, d], for N rows (captions) of up to T words.
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
@@ -201,21 +208,23 @@ class ExpansionNet(Captioner):
       decoder_layers: number of layers of the decoder; 6 in the baseline with attention.
       inner_width: inner width of the feed-forward blocks.
       encoder_block: block of the encoder layers: `static`, with the same expansion vectors for all
-        images; `dynamic`, with expansion vectors that depend on the regions; `attention`, for the
-        Transformer baseline if `decoder_block` is `attention`, too; or `aoa`, attention on
-        attention without feed-forward block.
-      encoder_vectors: number of expansion vectors in the encoder, E; or, in Python but not in a
-        configuration, a sequence with the sizes of groups of vectors.
+        images; `dynamic`, with expansion vectors that depend on the regions; `attention`, the
+        self-attention of a Transformer; or `aoa`, attention on attention, whose layers have no
+        feed-forward block. `attention` in encoder and decoder is the Transformer baseline.
+      encoder_vectors: number of expansion vectors of an encoder layer; used by `static` and
+        `dynamic`. In Python, but not in a configuration, it may be a sequence of the sizes of
+        groups of vectors.
       decoder_block: block of the decoder layers: `dynamic`, `attention` or `aoa`. With `aoa`, the
         attention to regions is attention on attention, too.
-      decoder_vectors: number of expansion vectors of each word in the decoder, E.
-      reduce: whether encoder and decoder add an affine map of the outputs of all their layers to
-        the last output.
+      decoder_vectors: number of expansion vectors of each word in a decoder layer; used by
+        `dynamic`.
+      reduce: whether an affine map of the outputs of all layers is added to the output of the last
+        layer, in the encoder and in the decoder.
       positions: number of learned position vectors, at least `max_length`.
       region_dropout: dropout rate on the embedded regions.
-      word_dropout: dropout rate on the embedded words, before they are scaled and positions are
-        added.
-      block_dropout: dropout rate inside and after each block.
+      word_dropout: dropout rate on the embedded words, before they are multiplied by sqrt(D) and
+        the position vectors are added.
+      block_dropout: dropout rate inside and after each block, feed-forward blocks included.
       reduce_dropout: dropout rate on the affine map of the outputs of all layers, see `reduce`.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 

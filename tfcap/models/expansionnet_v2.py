@@ -1,8 +1,9 @@
-"""ExpansionNet v2: ExpansionNet with groups of static expansion vectors, for the grid of a Swin.
+"""ExpansionNet v2: ExpansionNet with several groups of static expansion vectors.
 
 Source: Hu et al., "Exploiting Multiple Sequence Lengths in Fast End to End Training for Image
-Captioning", arXiv 2208.06551, and its released code (docs/systems.md 5.9). The released Swin is a
-backbone here, `swin_large_384`: every system can use it, and this one can use other features.
+Captioning", arXiv 2208.06551, and its released code (docs/systems.md 5.9). The released model reads
+the features of a Swin Transformer. Here this network is the backbone `swin_large_384`, which every
+system can use, and ExpansionNet v2 can read other features.
 """
 
 from tfcap.models.captioner import register
@@ -24,7 +25,7 @@ class ExpansionNetV2(ExpansionNet):
     """ExpansionNet whose encoder has several groups of expansion vectors, of different sizes.
 
     The class follows the released code of ExpansionNet v2 (Hu et al., arXiv 2208.06551,
-    docs/systems.md 5.9). Context and cache have the form of those of `ExpansionNet`.
+    docs/systems.md 5.9). `ExpansionNet` describes the result of `encode` and the cache of `step`.
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 1536 with the
@@ -34,11 +35,11 @@ class ExpansionNetV2(ExpansionNet):
       width: model width, D; 512 in the released model.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
-      **options: the options of `ExpansionNet` that `ExpansionNetV2.defaults` lists with their
-        defaults here; and `region_positions` and `standardize`, see `Captioner`.
+      **options: options of `ExpansionNet`, whose defaults for this class are in
+        `ExpansionNetV2.defaults`; and `region_positions` and `standardize`, see `Captioner`.
 
     Raises:
-      ValueError: `encoder_groups` are not positive numbers with spaces between them.
+      ValueError: `encoder_groups` is not a text of positive whole numbers with spaces between them.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)

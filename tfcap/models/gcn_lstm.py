@@ -78,26 +78,29 @@ class GCNLSTM(TopDownCaptioner):
     x = Dropout(ReLU(RelationGraph(v, r)));  e_t = Dropout(ReLU(Emb))
 
     v are the features of the regions, r the labels of their relations, Emb the table of words and
-    e_t an embedded word. The rest is `TopDownCaptioner`, which reads x and e_t. In RelationGraph
-    each region reads itself, the regions to which it has a relation, and the regions that have a
-    relation to it; docs/systems.md 4.11 has the equation. The class follows xmodaler, the later
-    toolkit of X-LAN's authors. One thing differs: here a batch may have padded regions, which are
-    not read. The paper (Yao et al., ECCV 2018) has a second graph, for the positions of the
-    regions, and fuses both.
+    e_t an embedded word. The base class `TopDownCaptioner` reads x and e_t and has the equations of
+    the LSTMs. In RelationGraph each region reads itself, the regions to which it has a relation,
+    and the regions that have a relation to it; docs/systems.md 4.11 has the equation.
 
-    A feature file holds the labels, too: its row i is v_i, followed by the labels r_ij of the
-    relations from region i to the regions j = 0, 1, ... L - 1. Labels are whole numbers from 0 (no
-    relation) to M - 1. Only the first L regions can be the target of a relation.
+    The class follows xmodaler, the later toolkit of X-LAN's authors. One thing differs: here a
+    batch may have padded regions, which are not read. The paper (Yao et al., ECCV 2018) has a
+    second graph, for the positions of the regions. This class does not have it.
 
-    Context and cache are those of `TopDownCaptioner`.
+    A feature file holds the features and the labels of an image. Row i of the file is the feature
+    vector v_i of region i, followed by L labels: r_ij is the label of the relation from region i to
+    region j, for j = 0, 1, ... L - 1. Labels are whole numbers from 0 (no relation) to M - 1. Only
+    the first L regions can be the target of a relation.
+
+    `encode` returns a result of `TopDownCaptioner.attended_context`. `TopDownCaptioner` describes
+    the cache of `step`, too.
 
     Args:
-      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F counts the L
-        columns of labels, too.
-      width: width of embedded words and of the LSTMs, D.
-      attention_width: width of the additive attention, A.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`. F counts the
+        features of a region and its L labels.
+      width: width of embedded words and of the LSTMs.
+      attention_width: width of the additive attention.
       regions: number of regions that can be the target of a relation, L.
-      labels: number of labels, M, including 0 for no relation.
+      labels: number of different labels, M, including the label 0 (no relation).
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the regions that the graph returns.
       attention_dropout: dropout rate inside the attention, on the result of tanh.
@@ -132,9 +135,9 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"The option regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row "
-                f"of the feature files has {self.feature_dim} numbers: first the features, then a "
-                "label for each of these regions."
+                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}. Each row of the "
+                f"feature files has {self.feature_dim} numbers: first the features of a region, "
+                "then as many labels of relations as `regions` says."
             )
         self.width = width
         self.labels = labels

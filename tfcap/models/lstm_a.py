@@ -18,22 +18,25 @@ class LSTMA(ShowTell):
     h_{-2} = LSTM(Dropout(Lin(attributes)));  h_{-1} = LSTM(Dropout(Lin(image)))
     h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
 
-    Lin is an affine map and Emb the table of words. This is the form LSTM-A3 of the paper (Yao et
-    al., ICCV 2017), as in xmodaler (docs/systems.md 4.10). Attributes are the probabilities that
-    words describe the image, from a detector that is trained apart. A feature file holds one row:
-    the vector of the image, followed by the attributes. If it holds several rows, their mean is
-    used.
+    h_t is the output of the LSTM at word t = 0, 1, ...; h_{-2} and h_{-1} are its outputs at the
+    two steps before the words. Each Lin is an affine map of its own, and Emb is the table of words.
+    This is the model LSTM-A3 of the paper (Yao et al., ICCV 2017), as in xmodaler (docs/systems.md
+    4.10).
 
-    `encode` returns the state of the LSTM after the image, `h` and `c` [B, D] for B images. The
-    cache of `step` holds `h` and `c` [N, D] for N rows (captions).
+    Attributes are the probabilities that words describe the image. They come from a detector that
+    is trained separately. The feature file of an image holds one row: the vector of the image,
+    followed by the attributes. If the file holds several rows, their mean is used.
+
+    `encode` returns, for B images, the output `h` and the state `c` of the LSTM after the image,
+    each [B, D]. The cache of `step` holds `h` and `c` [N, D] for N rows (captions).
 
     Args:
-      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F counts the
-        attributes, too.
-      attributes: number of attributes; they are the last of the F features.
+      *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`. F counts the entries
+        of the image vector and the attributes.
+      attributes: number of attributes. They are the last of the F numbers of a row.
       attribute_dropout: dropout rate on the embedded attributes.
-      width: width of embedded words, image and attributes and of the LSTM, D.
-      **options: the options of `ShowTell` that `LSTMA.defaults` lists with their defaults here.
+      width: width of the LSTM and of the embedded words, image and attributes, D.
+      **options: options of `ShowTell`, whose defaults for this class are in `LSTMA.defaults`.
 
     Raises:
       ValueError: `attributes` is not between 1 and F - 1.

@@ -57,43 +57,52 @@ class MRNN(RecurrentCaptioner):
     g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
     logits = V_y Dropout(m_t) + b                      not numbered
 
-    E1 is the word table and w a word id. Each b is a bias of its own. I is the vector of the whole
-    image if the data has one, else the mean of its regions. In the paper (Mao et al., ICLR 2015) an
-    image has one region, its fc7 vector. `variant` is a row of the table of variants
-    (docs/systems.md 6.2):
+    w is a word id and E1 the word table. e_t and w_t are the first and the second embedding of the
+    word, r_t is the state of the recurrence, and m_t the multimodal layer. W2, U_r, V_w, V_r, V_I
+    and V_y are learned matrices, and each b is a bias of its own. I is the image vector: the vector
+    of the whole image if the data has one, else the mean of the regions, with dropout. In the paper
+    (Mao et al., ICLR 2015) an image has one region, its fc7 vector. `variant` is a row of the table
+    of variants (docs/systems.md 6.2):
 
     * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;
-    * `one_layer_emb`: E1 [V, D] gives w_t; there is no W2;
+    * `one_layer_emb`: the word table gives w_t itself, so there is no W2;
     * `emb_one_input`: V_w e_t instead of V_w w_t;
-    * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, in r_t and in m_t; without V_I I;
+    * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, in r_t and in m_t, with a matrix V_J; without V_I I;
     * `vis_in_rnn_both`: like `vis_in_rnn`, but m_t keeps V_I I;
-    * `vis_in_rnn_both_shared`: like `vis_in_rnn_both`, but the multimodal layer reads V_J I instead
-      of I. V_J I has D numbers and the multimodal layer has M, and the paper does not say how they
-      are added (our reading: V_P (V_J I), with a second matrix V_P);
+    * `vis_in_rnn_both_shared`: like `vis_in_rnn_both`, but with V_J I in place of I in m_t. V_J I
+      has D numbers and m_t has M numbers, and the paper does not say how they are added (our
+      reading: V_P (V_J I), with one more matrix V_P, instead of V_I I);
     * `rnn_base`: without V_I I; this variant reads no image.
 
-    The paper says nothing about biases, the activation of W2, dropout and initial values (our
-    reading: W2, the multimodal sum and the logits have biases; W2 has no activation; there is no
-    dropout; U_r starts as the identity, which suits ReLU recurrences (Le et al., arXiv 1504.00941),
-    other matrices Glorot-uniform, the word table from N(0, 1) and biases at 0).
+    The paper says nothing about biases, the activation of W2, dropout and initial values. Our
+    reading:
 
-    `encode` returns, for B images, `image` [B, 1, M], which is V_I I; with the variants
-    `vis_in_rnn*` also `image_in_words` [B, 1, D], which is V_J I; and `empty` [B, 0], which only
-    tells the number of images. The cache of `step` holds `r` [N, D] for N rows (captions).
+    * W2, the multimodal sum and the logits have biases. W2 has no activation. There is no dropout.
+    * U_r starts as the identity, which suits ReLU recurrences (Le et al., arXiv 1504.00941). The
+      other matrices start Glorot-uniform, the word table from N(0, 1), and biases at 0.
+
+    `encode` returns a dictionary, for B images:
+
+    * `image` [B, 1, M]: V_I I, or V_P (V_J I). The variants `vis_in_rnn` and `rnn_base` do not have
+      it.
+    * `image_in_words` [B, 1, D]: V_J I. Only the variants `vis_in_rnn*` have it.
+    * `empty` [B, 0]: a tensor without numbers, from which only B is read.
+
+    The cache of `step` is a dictionary with the state `r` [N, D] for N rows (captions).
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 4096 in the
         paper.
-      variant: which parts read the image and the words, see the list above: `base`,
+      variant: which layers read the image and the words (docs/systems.md 6.2): `base`,
         `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`, `vis_in_rnn_both`,
         `vis_in_rnn_both_shared` or `rnn_base`.
-      embed_width: width of the first embedding, E; not used by `one_layer_emb`.
+      embed_width: width of the first embedding of words; not used by `one_layer_emb`.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M.
-      word_dropout: dropout rate on the embedded words e_t.
+      word_dropout: dropout rate on the first embedding of words, e_t.
       region_dropout: dropout rate on the image vector I.
-      head_dropout: dropout rate on m_t.
+      head_dropout: dropout rate on the output m_t of the multimodal layer, before the logits.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
@@ -158,16 +167,17 @@ class MRNN(RecurrentCaptioner):
         return context
 
     def refined_features(self, inputs):
-        """Computes image features that training on captions has refined, g2(V_I I) without bias.
+        """Computes image features that training on captions has refined: g2(V_I I).
 
-        They can be used to search for similar images. The letters are those of `MRNN`. Source:
-        section 8 of the paper.
+        I is the image vector, V_I its learned matrix in the multimodal layer, and g2(x) = 1.7159
+        tanh(2 x / 3). The features can be used to search for similar images. Source: section 8 of
+        the m-RNN paper.
 
         Args:
-          inputs: as in `encode`, for B images.
+          inputs: the dictionary for `encode`, for B images.
 
         Returns:
-          float32 [B, M], M the multimodal width.
+          float32 [B, M], where M is the multimodal width.
 
         Raises:
           ValueError: the multimodal layer of the variant reads no image.
@@ -175,7 +185,7 @@ class MRNN(RecurrentCaptioner):
         if not self.paths.image:
             raise ValueError(
                 "The multimodal layer of this `variant` reads no image, so there are no refined "
-                "features. Use the original features, or train another variant, such as "
+                "features. Use the features of the data, or train another variant, such as "
                 "`variant=base`."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")

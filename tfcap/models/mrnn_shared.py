@@ -20,41 +20,49 @@ from tfcap.models.captioner import RecurrentCaptioner, register
 
 @register("mrnn_shared", small=dict(embed_width=128, width=128, multimodal_width=256))
 class MRNNShared(RecurrentCaptioner):
-    """A recurrence over words whose logits are a product with the transposed word table E.
+    """A recurrence over words whose logits are a product with the transposed word table.
 
-    For a word id w: e_t = Dropout(E[w]);  logits = z_t E^T + b.  The rest depends on `variant`:
+    e_t = Dropout(Emb[w]);  logits = z_t Emb^T + b
+
+    w is the id of word t, Emb the word table, and e_t the embedded word. h_t is the output of the
+    recurrence, m_t the multimodal layer, and z_t its map to the width of the word table. I is the
+    vector of the whole image if the data has one, else the mean of its regions. The W and V are
+    learned matrices, and each b is a bias of its own. How z_t is computed depends on `variant`:
 
     * `multimodal`, the model that the authors of m-RNN released (docs/systems.md 6.5):
-      h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
-      z_t = ReLU(W_m Dropout(m_t) + b)
-    * `init`, also in the released code (there D is 1024 and E is 512):
-      h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
+      h_t = GRU(e_t, h_{t-1});  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b);
+      z_t = ReLU(W_m Dropout(m_t) + b).
+    * `init`, also in the released code, with `width` 1024 and `embed_width` 512:
+      h_t = GRU(e_t, h_{t-1}), where the state before the first word is ReLU(W_v I + b);
+      z_t = ReLU(W_m Dropout(h_t) + b).
     * `child`, the model of the paper (Mao et al., ICCV 2015; docs/systems.md 6.6):
-      h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
-      z_t = g2(W_m Dropout(m_t) + b), where g2(x) = 1.7159 tanh(2 x / 3)
+      h_t = LSTM(e_t, h_{t-1});  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b);
+      z_t = g2(W_m Dropout(m_t) + b), where g2(x) = 1.7159 tanh(2 x / 3).
       The paper gives no sizes, biases and dropout, and no function for z_t (our reading: as here,
-      with for example E 512, D 512 and M 1024, the width of the released image features).
+      with for example `embed_width` 512, `width` 512 and `multimodal_width` 1024, the width of the
+      released image features).
 
-    I is the vector of the whole image if the data has one, else the mean of its regions. Each b is
-    a bias of its own. Weights start from U(-0.05, 0.05) as in the released code, with three
-    exceptions: the bias of m_t in `child` starts at 0, and the biases of `GRUCell` and all weights
-    of `LSTMCell` start as these classes set them.
+    Weights start from U(-0.05, 0.05) as in the released code, with three exceptions: the bias of
+    m_t in `child` starts at 0, and the biases of `layers.recurrent.GRUCell` and all weights of
+    `layers.recurrent.LSTMCell` start as these classes set them.
 
-    `encode` returns, for B images, `image` [B, 1, M], or `state` [B, D] with `init`. The cache of
-    `step` holds `h` [N, D] for N rows (captions), and with `child` also `c` [N, D].
+    `encode` returns a dictionary, for B images: with `init`, `state` [B, D], the state before the
+    first word; with the other variants, `image` [B, 1, M], what the image adds to m_t. The cache of
+    `step` is a dictionary, for N rows (captions): `h` [N, D], and with `child` also the state of
+    the LSTM, `c` [N, D].
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 or 4096 in
         the released code.
       variant: how image and words are combined (docs/systems.md 6.5, 6.6): `multimodal`, `init` or
         `child`.
-      embed_width: width of the word table, E.
+      embed_width: width of the word table.
       width: width of the recurrence, D.
       multimodal_width: width of the multimodal layer, M; not used by `init`.
       word_dropout: dropout rate on the embedded words.
-      recurrent_dropout: dropout rate on the output h_t of the recurrence, but not on the h_t that
-        its next step reads.
-      head_dropout: dropout rate on m_t; not used by `init`.
+      recurrent_dropout: dropout rate on the output h_t of the recurrence, where later layers read
+        it. The next step of the recurrence reads h_t without dropout.
+      head_dropout: dropout rate on the output m_t of the multimodal layer; not used by `init`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6)
@@ -116,15 +124,17 @@ class MRNNShared(RecurrentCaptioner):
     def refined_features(self, inputs):
         """Computes image features that training on captions has refined.
 
-        With the letters of `MRNNShared`, the variant `child` gives g2(V_I I), without a bias, as in
-        m-RNN. The other variants give ReLU(W_v I + b). The authors released such features, but not
-        the model that computed them (our reading: these formulas).
+        The variant `child` gives g2(V_I I), as m-RNN does. The other variants give ReLU(W_v I + b).
+        I is the image vector, V_I and W_v are learned matrices, b is a bias, and g2(x) = 1.7159
+        tanh(2 x / 3). The authors released such features, but not the model that computed them (our
+        reading: these formulas).
 
         Args:
-          inputs: as in `encode`, for B images.
+          inputs: the dictionary for `encode`, for B images.
 
         Returns:
-          float32 [B, M], M the multimodal width; with `init` [B, D], D the width of the recurrence.
+          float32 [B, M], where M is the multimodal width; with `init` [B, D], where D is the width
+          of the recurrence.
         """
         context = self.encode(inputs)
         image = context["state"] if self.variant == "init" else context["image"][:, 0]

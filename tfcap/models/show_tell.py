@@ -17,27 +17,31 @@ CELLS: dict[str, type[layers.Layer]] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCe
 class ShowTell(RecurrentCaptioner):
     """One LSTM that first reads the image, then the words.
 
-    h_{-1} = LSTM(Lin(mean of the regions))    equation 10; the state before it is zero
-    h_t    = LSTM(e_t)                         equation 11; e_t is the embedded word, BOS first
+    h_{-1} = LSTM(Dropout(Lin(image)))         equation 10
+    h_t    = LSTM(Dropout(e_t))                equation 11
     logits = Lin(Dropout(h_t))                 equation 12
 
-    The paper (Vinyals et al., CVPR 2015) gives no dropout rate. The authors' later code, im2txt,
-    has a rate of 0.3 on all inputs of the LSTM, the image included, and on all outputs. In the
-    paper a network computes one vector of the image and is trained, too. Here the vector is the
-    mean of the regions without padding (our reading: this mean stands for the paper's vector).
-    Weights start as in the other systems (our reading: the paper says nothing); im2txt has U(-0.08,
-    0.08) and a forget bias of 1.
+    image is the mean of the regions, without padding. h_t is the output of the LSTM at word t, and
+    e_t is the embedded word; word 0 is BOS. Before the image, the state of the LSTM is zero. Each
+    Lin is an affine map of its own.
 
-    With `cell=maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017), as
-    in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the outputs
-    only, with a rate of 0.5, and its image vector is the mean of the grid of a ResNet-101.
+    In the paper (Vinyals et al., CVPR 2015) a network computes one vector of the image and is
+    trained, too (our reading: here the mean of the regions stands for this vector). The paper gives
+    no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on all inputs of the LSTM,
+    the image included, and on all outputs. The paper does not say how weights start (our reading:
+    as in the other systems); in im2txt they start from U(-0.08, 0.08), with a forget bias of 1.
 
-    `encode` returns the state of the LSTM after the image, `h` and `c` [B, D] for B images. The
-    cache of `step` holds `h` and `c` [N, D] for N rows (captions).
+    With `cell=maxout` the class is the model FC of self-critical training (Rennie et al., CVPR
+    2017), as in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on
+    the outputs only, with a rate of 0.5, and its image vector is the mean of the grid of a
+    ResNet-101.
+
+    `encode` returns, for B images, the output `h` and the state `c` of the LSTM after the image,
+    each [B, D]. The cache of `step` holds `h` and `c` [N, D] for N rows (captions).
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
-      width: width of embedded words and image and of the LSTM, D; 512 in the paper.
+      width: width of the LSTM and of the embedded words and image, D; 512 in the paper.
       cell: cell of the recurrence: `lstm`; or `maxout`, the cell of the paper on self-critical
         training, `layers.recurrent.MaxoutLSTMCell`.
       word_dropout: dropout rate on the embedded words.
@@ -71,9 +75,9 @@ class ShowTell(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns the width of the vector of the image, before it is embedded.
+        """Returns the width of the image vector before it is embedded: here, `feature_dim`.
 
-        It is `feature_dim`. A subclass that uses only some features overrides it.
+        A subclass whose image vector is only a part of the features overrides this method.
         """
         return self.feature_dim
 

@@ -115,17 +115,27 @@ class Transformer(Captioner):
     """Transformer with sinusoidal position codes for words and no positions for regions.
 
     The class follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4). Layers
-    normalise after they add the residual. Regions are embedded as Dropout(LN(ReLU(Lin))), words as
-    Dropout(LN(Emb + positions)) without the factor sqrt(D). X-LAN's paper compares with a
-    Transformer "as in Sharma et al.", whose code was not released (our reading: it is this model).
-    Padded words are not hidden: they come only after EOS, where nothing is predicted. Two things
-    differ from xmodaler. Attention logits of padded regions are replaced by -1e9, while xmodaler
-    adds -10000 to them. Regions are encoded once per image, not once per caption.
+    normalise after they add the residual. A region v is embedded as Dropout(LN(ReLU(Lin(v)))), and
+    a word as Dropout(LN(Emb + position code)), without the factor sqrt(D). Lin is an affine map, LN
+    a layer normalisation, and Emb the table of words. Padded words are not hidden, because they
+    come only after EOS, where nothing is predicted.
 
-    `encode` returns, for B images with R regions, `regions`, a tuple of keys and values
-    [B, H, R, d], d = D / H, for each decoder layer; `encoded` [B, R, D], the encoded regions; and
-    `mask` [B, 1, R]. The cache of `step` is a list with a tuple of keys and values [N, H, T, d] for
-    each decoder layer, for N rows (captions) of T words.
+    X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was not released
+    (our reading: it is this model).
+
+    Two things differ from xmodaler:
+
+    * Attention logits of padded regions are replaced by -1e9, while xmodaler adds -10000 to them.
+    * Regions are encoded once per image, not once per caption.
+
+    `encode` returns a dictionary, for B images with R regions:
+
+    * `regions`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H.
+    * `encoded` [B, R, D]: the encoded regions.
+    * `mask` bool [B, 1, R]: False for padded regions.
+
+    The cache of `step` is a list with a pair (keys, values) for each decoder layer, each
+    [N, H, T, d], for N rows (captions) of up to T words.
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
@@ -133,14 +143,15 @@ class Transformer(Captioner):
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
-      inner_width: inner width of the feed-forward blocks; None means 4 D.
+      inner_width: inner width of the feed-forward blocks; None means 4 * D.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
       weight_dropout: dropout rate on all attention weights.
       block_dropout: dropout rate on the output of each block, and inside the feed-forward blocks.
       head_dropout: dropout rate on the output of the last layer, before the logits.
-      stored_positions: whether the position codes are a saved weight, which is not trained, instead
-        of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      stored_positions: False: the position codes of words are computed sinusoids. True: they are a
+        weight that is saved, but not trained. `tfcap.convert` sets True if a released file holds
+        codes that are not these sinusoids.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:

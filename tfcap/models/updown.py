@@ -17,14 +17,21 @@ from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 class TopDownCaptioner(RecurrentCaptioner):
     """Base class of captioners that read regions with the two LSTMs of Up-Down.
 
-    h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
+    h1_t   = LSTM1([h2_{t-1}; mean(x); e_t], h1_{t-1})
+    a_t    = attention(h1_t; x)
+    h2_t   = LSTM2([a_t; h1_t], h2_{t-1})
     logits = Lin(Dropout(h2_t))
 
-    x are the regions, e_t is the embedded word, and attention(q; x) is
-    `layers.attention.AdditiveAttention` of a query q. A subclass supplies `embed`, and an `encode`
-    that returns a result of `attended_context`. The constructor of the subclass sets `width`, the
-    width D of the LSTMs, and calls `add_decoder`. The cache of `step` holds `h1`, `c1`, `h2` and
-    `c2` [N, D] for N rows (captions).
+    x are the regions, and e_t is the embedded word of step t. h1_t and h2_t are the outputs of the
+    two LSTMs. attention(q; x) is `layers.attention.AdditiveAttention` of a query q over the regions
+    x, Lin an affine map, and [a; b] joins two vectors.
+
+    A subclass supplies `embed`, and an `encode` that returns a result of `attended_context`. The
+    constructor of the subclass sets the attribute `width`, the width D of the LSTMs, and calls
+    `add_decoder`.
+
+    The cache of `step` holds, for N rows (captions), the outputs `h1` and `h2` and the states `c1`
+    and `c2` of the two LSTMs, each [N, D].
     """
 
     def add_decoder(
@@ -36,16 +43,16 @@ class TopDownCaptioner(RecurrentCaptioner):
         head_dropout: float = 0.5,
         attention_biases: bool = False,
     ) -> None:
-        """Sets attributes of the captioner: all layers after the embeddings of words and regions.
+        """Makes all layers after the embeddings of words and regions, as attributes.
 
         Args:
-          region_width: width of the embedded regions and of their mean.
+          region_width: width of the regions that the attention reads, and of their mean.
           attention_width: width of the additive attention.
           attention_dropout: dropout rate inside the attention, on the result of tanh.
           input_dropout: dropout rate on the input of the second LSTM.
           head_dropout: dropout rate on the output of the second LSTM, before the logits.
-          attention_biases: whether all affine maps of the attention have biases; if not, only that
-            of the keys has one.
+          attention_biases: whether all affine maps of the attention have biases. False gives a bias
+            only to the map of the keys.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
@@ -63,16 +70,16 @@ class TopDownCaptioner(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def attended_context(self, x, mask, mean=None):
-        """Makes the context for the decoder out of embedded regions.
+        """Makes the result of `encode` from the regions that the attention reads.
 
         Args:
-          x: embedded regions [B, R, X], R regions of width X for each of B images.
+          x: regions [B, R, X]: R regions of width X for each of B images.
           mask: bool [B, R], False for padding.
-          mean: vector [B, X] that the first LSTM reads; None takes the mean of `x` without padding.
+          mean: vector [B, X] that the first LSTM reads; None means the mean of `x` without padding.
 
         Returns:
-          A dictionary: `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] with the attention
-          width A, and `mask` [B, 1, R].
+          A dictionary: `mean` [B, X]; `regions` [B, R, X], which are `x`; `keys` [B, R, A], the
+          keys of the attention, of width A; and `mask` bool [B, 1, R].
         """
         return {
             "mean": common.masked_mean(x, mask) if mean is None else mean,
@@ -103,30 +110,34 @@ class TopDownCaptioner(RecurrentCaptioner):
 class UpDown(TopDownCaptioner):
     """Two LSTMs with additive attention between them.
 
-    `TopDownCaptioner` has the equations. The paper is Anderson et al., "Bottom-Up and Top-Down
-    Attention for Image Captioning", CVPR 2018. The default follows xmodaler, the later toolkit of
-    X-LAN's authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and
-    padded regions are not read. With `embed_mean` and `width` 1000 it is the model of
-    ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
-    is the class of X-LAN's code (docs/systems.md 4.1), with one difference: that code reads padded
-    regions, too.
+    The base class `TopDownCaptioner` has the equations. The paper is Anderson et al., "Bottom-Up
+    and Top-Down Attention for Image Captioning", CVPR 2018. The options choose between three
+    implementations:
 
-    `encode` returns, for B images with R regions, `mean` [B, X], `regions` [B, R, X], `keys`
-    [B, R, A] and `mask` [B, 1, R]; X is D, or F without `embed_regions`. The cache of `step` holds
-    `h1`, `c1`, `h2` and `c2` [N, D] for N rows (captions).
+    * The defaults follow xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.2):
+      regions and words are embedded with ReLU and dropout, and padded regions are not read.
+    * `embed_mean=True` and `width=1000` follow ImageCaptioning.pytorch.
+    * `embed_regions=False`, `embed_activation=none` and `width=1000` follow the code of X-LAN
+      (docs/systems.md 4.1). One thing differs: that code reads padded regions, too.
+
+    `encode` returns a dictionary, for B images with R regions: `mean` [B, X]; `regions` [B, R, X];
+    `keys` [B, R, A], the keys of the attention; and `mask` bool [B, 1, R], False for padded
+    regions. X is the width of the regions that the attention reads: D, or F if `embed_regions` is
+    False. The cache of `step` holds, for N rows (captions), the outputs `h1` and `h2` and the
+    states `c1` and `c2` of the two LSTMs, each [N, D].
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       width: width of embedded words and regions and of the LSTMs, D; 1000 in X-LAN's code.
       attention_width: width of the additive attention, A.
-      embed_regions: whether regions are embedded; if not, the attention reads raw features.
-      embed_activation: activation of embedded words and regions, `relu`, `celu` or `none`.
-      embed_mean: whether the mean of the raw regions is embedded by a separate map, and all maps of
-        the attention have biases, as in ImageCaptioning.pytorch. If not, the first LSTM reads the
-        mean of the regions that the attention reads.
+      embed_regions: whether regions are embedded. False: the attention reads the raw features.
+      embed_activation: activation of embedded words and regions: `relu`, `celu` or `none`.
+      embed_mean: True: the mean of the raw features is embedded by a separate map for the first
+        LSTM, and all maps of the attention have biases, as in ImageCaptioning.pytorch. False: the
+        first LSTM reads the mean of the regions that the attention reads.
       word_dropout: dropout rate on the embedded words.
-      region_dropout: dropout rate on the embedded regions and their mean; not used without
-        `embed_regions`.
+      region_dropout: dropout rate on the embedded regions and on their embedded mean; not used if
+        `embed_regions` is False.
       head_dropout: dropout rate on the output of the second LSTM, before the logits.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 

@@ -51,57 +51,81 @@ FLAVOURS = {
 
 @register("xlan", small=dict(width=128, encoder_layers=2))
 class XLAN(RecurrentCaptioner):
-    """LSTM decoder with X-Linear attention to regions, which X-Linear layers encode.
+    """LSTM decoder with X-Linear attention to regions; X-Linear layers encode the regions.
 
-    g, x = encoder(regions)                               equations 7, 8 and 10
-    h_t  = LSTM([e_t; g + Dropout(c_{t-1})], h_{t-1})     e_t is the embedded word
-    a_t  = LN(Lin [h_t; XLinear(h_t; x)])
-    c_t  = GLU(Lin [a_t; h_t])
-    logits = Lin(Dropout(c_t))
+    g, x   = Encoder(v)                                       equations 7, 8 and 10
+    h_t    = LSTM([e_t; g + Dropout(ctx_{t-1})], h_{t-1})
+    a_t    = LN(Lin([h_t; XLinear(h_t; x)]))
+    ctx_t  = GLU(Lin([a_t; h_t]))
+    logits = Lin(Dropout(ctx_t))
 
-    The paper (Pan et al., CVPR 2020) has no equation numbers for the decoder, which starts with
-    h_t.
+    The paper (Pan et al., CVPR 2020) numbers the equations of the encoder, but not those of the
+    decoder. The symbols are:
 
-    x are the encoded regions, g is the global feature of the image, LN a layer normalisation, Lin
-    an affine map, GLU a gated linear unit, and XLinear(q; x) attention of a query q over x. Its
-    equations are at `layers.xlinear.XLinearAttention`. Those of a layer of the encoder are at
-    `XLinearEncoderLayer`. The global feature is g = LN(Lin [g_0; ...; g_L]), where g_0 is the mean
-    of the regions and g_l the global feature of layer l of L.
+    * v: the embedded regions; x: the encoded regions; g: the global feature of the image.
+    * e_t: the embedded word of step t; h_t: the output of the LSTM; a_t: the attended feature;
+      ctx_t: the context vector.
+    * XLinear(q; x): X-Linear attention of a query q over the regions x. Its equations are at
+      `layers.xlinear.XLinearAttention`.
+    * LN: layer normalisation; Lin: an affine map, a different one at each place; GLU: a gated
+      linear unit; [a; b]: two vectors joined.
+
+    The encoder is a stack of L layers, whose equations are at `layers.xlinear.XLinearEncoderLayer`.
+    Its global feature is g = LN(Lin([g_0; ...; g_L])), where g_0 is the mean of v, and g_l is the
+    global feature after layer l.
 
     `flavour=released` is the authors' code, which gave the published numbers. `flavour=paper`
-    follows the text of the paper where it differs from the code (docs/systems.md 2.4): one head of
-    width D, a middle width of D / 2 and no group normalisation; separate updates of keys and values
-    (equation 8); keys and values of the decoder both from the last values (sections 3.3.2 and
-    3.3.3); no layer normalisation of the global feature (equation 10); [e_t; g; c_{t-1}] as input
-    of the LSTM; and a_t = XLinear(h_t; x). Because `flavour=paper` does not normalise, features in
-    the hundreds overflow float16: use bfloat16 or float32.
+    follows the text of the paper where text and code differ (docs/systems.md 2.4):
 
-    The rows of the paper's table 3 (ablations) are set by `encoder_layers` 0 to 4, `attention` and
-    `activation`. No code was released for the first row, conventional attention (our reading: a_t
-    is additive attention with keys from the regions, and the global feature is LN(Lin(mean)), as it
-    is without encoder layers).
+    * X-Linear attention has one head of width D: the option `heads` is ignored. The default of
+      `middle_width` is then D / 2; another value of `middle_width` is used as it is.
+    * The projections of X-Linear attention have no group normalisation, and g has no layer
+      normalisation (equation 10).
+    * In each encoder layer, keys and values have separate updates (equation 8). The decoder
+      computes both its keys and its values from the values of the last encoder layer (sections
+      3.3.2 and 3.3.3).
+    * The input of the LSTM is [e_t; g; Dropout(ctx_{t-1})].
+    * The attended feature is a_t = XLinear(h_t; x).
 
-    Two things differ from the released code. Regions are always encoded once per image, also in
-    self-critical training. Dropout is applied to c_t before the logits whenever `training` is True.
-    The released code has no such dropout when it samples captions in training, so set
-    `head_dropout` to 0 to sample as it does.
+    Because `flavour=paper` does not normalise, features in the hundreds overflow float16. Use
+    bfloat16 or float32.
 
-    `encode` returns, for B images with R regions, `global` [B, D]; `regions` [B, R, D]; `keys`, for
-    each decoder layer a tuple of keys and values [B, H, R, d] (with `attention=additive` projected
-    keys [B, R, A]); and `mask` [B, 1, R]. The cache of `step` holds `h` and `c` of the LSTM and
-    `context`, each [N, D] for N rows (captions).
+    The options `encoder_layers` (0 to 4), `attention` and `activation` give the rows of the paper's
+    table 3 (ablations). No code was released for the first row, conventional attention (our
+    reading: there are no encoder layers, so g = LN(Lin(g_0)), and a_t is additive attention over
+    v).
+
+    Two things differ from the released code:
+
+    * Regions are always encoded once per image, also in self-critical training.
+    * Dropout is applied to ctx_t before the logits whenever `training` is True. The released code
+      leaves out this dropout when it samples captions in training. To sample as the released code
+      does, set `head_dropout` to 0.
+
+    `encode` returns a dictionary, for B images with R regions:
+
+    * `global` [B, D]: the global feature g.
+    * `regions` [B, R, D]: the encoded regions x.
+    * `keys`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H. With
+      `attention=additive`, a list with one tensor instead: the projected keys [B, R, A].
+    * `mask` bool [B, 1, R]: False for padded regions.
+
+    The cache of `step` is a dictionary, for N rows (captions): the output `h` and the state `c` of
+    the LSTM, and `context`, which is ctx_t, each [N, D].
 
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`; F is 2048 in the
         paper.
       width: model width, D; 1024 in the paper.
-      heads: number of attention heads, H.
+      heads: number of heads of X-Linear attention, H; not used by `flavour=paper`, where H is 1.
       encoder_layers: number of layers of the encoder; with 0 the global feature is computed from
         the mean of the regions alone.
-      decoder_layers: number of X-Linear layers in the decoder's attention.
-      middle_width: width of the result of the joint map inside X-Linear attention, e in the
-        equations of `XLinearAttention`; None means half the width of a head.
-      attention: attention of the decoder: `xlinear`, or `additive` as in conventional systems.
+      decoder_layers: number of X-Linear layers in the decoder's attention; not used by
+        `attention=additive`.
+      middle_width: width of the result of the joint map inside X-Linear attention (its equations
+        are at `layers.xlinear.XLinearAttention`); None means half the width of a head.
+      attention: attention of the decoder: `xlinear`; or `additive`, conventional additive attention
+        in place of XLinear.
       attention_width: width of additive attention, A; not used by `xlinear`.
       activation: activation of the X-Linear projections, `celu` or `relu`.
       embed_activation: activation of embedded words and regions: `celu` in the released code,
@@ -110,12 +134,13 @@ class XLAN(RecurrentCaptioner):
         paper.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      middle_dropout: dropout rate on the joint map inside X-Linear attention.
+      middle_dropout: dropout rate on the result of the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
       decoder_dropout: dropout rate on the output of the decoder's attention.
       bifeat_dropout: dropout rate on the update of the regions in each layer of the encoder.
-      context_dropout: dropout rate on c_{t-1}, before the LSTM reads it.
-      head_dropout: dropout rate on c_t, before the logits.
+      context_dropout: dropout rate on the context vector ctx_{t-1} of the previous step, where the
+        LSTM reads it.
+      head_dropout: dropout rate on the context vector ctx_t, before the logits.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:

@@ -3,10 +3,12 @@
 Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
 H heads, d = D / H, L decoder layers, V vocabulary.
 
-The paper does not describe the architecture, so this follows the released code. Two things differ
-without changing the function that is computed. Regions are encoded once per image instead of once
-per caption; in training the captions of an image then share the dropout masks of the encoder.
-Captions and beams of an image share its cross-attention keys.
+The paper does not describe the architecture, so this module follows the released code. Two things
+differ; without dropout they do not change the result:
+
+* Regions are encoded once per image instead of once per caption. So in training the captions of an
+  image share the dropout masks of the encoder.
+* The captions and beams of an image share its cross-attention keys.
 """
 
 import functools
@@ -119,9 +121,12 @@ class XTransformer(Captioner):
 
     `encode` returns a dictionary, for B images with R regions:
 
-    * `global` [B, D]: the global feature, and `query` [B, D]: what is computed from it.
+    * `global` [B, D]: the global feature of the image.
+    * `query` [B, D]: a map of the global feature. The first query of each position is the product
+      of `query` and a map of the mean of the words so far.
     * `regions`: for each decoder layer a pair (keys, values), each [B, H, R, d], d = D / H.
-    * `encoded` [B, R, D]: the encoded regions, and `mask` [B, 1, R]: which of them are real.
+    * `encoded` [B, R, D]: the encoded regions.
+    * `mask` bool [B, 1, R]: False for padded regions.
 
     The cache of `step` is a dictionary, for N rows (captions) of up to T words:
 
@@ -135,21 +140,23 @@ class XTransformer(Captioner):
       heads: number of attention heads, H.
       encoder_layers: number of layers of the encoder.
       decoder_layers: number of layers of the decoder.
-      inner_width: inner width of the feed-forward blocks; None means 4 D.
-      middle_width: width of the result of the joint map inside X-Linear attention, e in the
-        equations of `layers.xlinear.XLinearAttention`; None means half the width of a head.
-      activation: activation of the X-Linear projections and of the embeddings: `celu`, as released,
-        or `relu`.
+      inner_width: inner width of the feed-forward blocks; None means 4 * D.
+      middle_width: width of the result of the joint map inside X-Linear attention (its equations
+        are at `layers.xlinear.XLinearAttention`); None means half the width of a head.
+      activation: activation of the X-Linear projections, of the embedded regions, and of the maps
+        that make the first queries of the decoder: `celu`, as released, or `relu`.
       word_dropout: dropout rate on the embedded words.
       region_dropout: dropout rate on the embedded regions.
-      middle_dropout: dropout rate on the joint map inside X-Linear attention.
+      middle_dropout: dropout rate on the result of the joint map inside X-Linear attention.
       encoder_dropout: dropout rate on the output of the encoder's X-Linear attention.
-      decoder_dropout: dropout rate on the output of the decoder's X-Linear attention.
+      decoder_dropout: dropout rate on the output of the decoder's X-Linear attention, and on the
+        first queries of the decoder.
       bifeat_dropout: dropout rate on the update that each layer adds to a region or word.
-      feed_forward_dropout: dropout rate inside the feed-forward blocks.
+      feed_forward_dropout: dropout rate inside the feed-forward blocks and on their output.
       head_dropout: dropout rate on the output of the decoder, before the logits.
-      stored_positions: whether the position codes are a saved weight, which is not trained, instead
-        of computed sinusoids; `tfcap.convert` sets it if a released file holds other codes.
+      stored_positions: False: the position codes of words are computed sinusoids. True: they are a
+        weight that is saved, but not trained. `tfcap.convert` sets True if a released file holds
+        codes that are not these sinusoids.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
 
     Example:
