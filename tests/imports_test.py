@@ -58,6 +58,7 @@ WITHOUT_TENSORFLOW = (
     "visualize/fonts",
     "visualize/figures",
     "visualize/report",
+    "serving/standalone",
     "captioning/demo_page",
     "inference/rerank_arguments",
 )

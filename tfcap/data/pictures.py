@@ -84,6 +84,12 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
                     lambda: _decoded(image_bytes, 0)[..., :3],
                 ),
                 (_is("GIF", image_bytes), lambda: _first_frame(image_bytes)),
+                # As Pillow and browsers decode. The transform that decode_image takes is less
+                # exact.
+                (
+                    _is("JPEG", image_bytes),
+                    lambda: tf.io.decode_jpeg(image_bytes, 3, dct_method="INTEGER_ACCURATE"),
+                ),
             ],
             default=lambda: _decoded(image_bytes, 3),
         )

@@ -1,0 +1,1 @@
+"""The script of a portable export, which captions pictures without TensorFlow."""
