@@ -38,9 +38,9 @@ class Export(cli.RunArguments, cli.DecodingArguments):
         kw_only=False,
     )
     format: str = argument(
-        "What to write. saved_model: for TF Serving; litert, onnx: a directory whose captioner runs "
-        "with LiteRT or ONNX Runtime and without TensorFlow; web: a page that captions pictures in "
-        "a browser; run: a small run directory for the commands and tfcap.load. Training cannot "
+        "What to write. saved_model: for TF Serving; litert, onnx: a directory whose captioner "
+        "needs LiteRT or ONNX Runtime in place of TensorFlow; web: a page that captions pictures "
+        "in a browser; run: a small run directory for the commands and tfcap.load. Training cannot "
         "continue in it with `weights=float16`.",
         default="saved_model",
         choices=["saved_model", *_PORTABLE, "run"],
@@ -62,8 +62,8 @@ class Export(cli.RunArguments, cli.DecodingArguments):
         many="repeated",
     )
     max_pixels: int = argument(
-        "Largest number of pixels of a picture that a SavedModel reads. Of a GIF the screen counts, "
-        "however many frames it has.",
+        "Largest number of pixels of a picture that a SavedModel reads. Of a GIF the screen "
+        "counts, however many frames it has.",
         default=SERVED_PIXELS,
         least=1,
         most=MOST_PIXELS,

@@ -280,6 +280,15 @@ class Backbone(tf.Module):
             resized = self.network.resize(image)
         return tf.ensure_shape(resized, self.decoded_shape)
 
+    @property
+    def resizing(self) -> dict[str, Any]:
+        """Describes `resize`, as the card of a portable export does.
+
+        The keys are those that `serving.standalone.caption.resized` reads.
+        """
+        crops = {"crops": self.crops} if self.crops > 1 else {}
+        return {"image_size": self.image_size, **self.network.resizing, **crops}
+
     def extract(self, images: tf.Tensor) -> tf.Tensor:
         """Computes the features of resized pictures.
 

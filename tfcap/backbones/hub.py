@@ -175,6 +175,15 @@ class Hub(Network):
         )
         return tf.cast(resized, tf.float32)
 
+    @property
+    def resizing(self) -> dict[str, Any]:
+        described: dict[str, Any] = {"resize": str(self._converter.interpolation)}
+        if self._converter.crop_to_aspect_ratio:
+            described["square"] = True
+        if self._uncropped > self.image_size:
+            return described | {"uncropped": self._uncropped}
+        return described | {"antialias": bool(getattr(self._converter, "antialias", False))}
+
     def _resized_and_cropped(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes [H', W', 3] to the size before the crop and cuts the middle out, as Pillow does.
 

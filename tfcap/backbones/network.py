@@ -8,6 +8,7 @@ import collections
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -93,6 +94,14 @@ class Network:
         """
         size = [self.image_size, self.image_size]
         return tf.cast(tf.image.resize(image, size, method="bilinear", antialias=True), tf.float32)
+
+    @property
+    def resizing(self) -> dict[str, Any]:
+        """Describes `resize`, as the card of a portable export does.
+
+        The keys are those that `serving.standalone.caption.resized` reads, without `image_size`.
+        """
+        return {"resize": "bilinear"}
 
     def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture that the network sees.

@@ -13,7 +13,7 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -42,6 +42,10 @@ class Swin(Network):
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         return swin.resize(image, self.image_size)
+
+    @property
+    def resizing(self) -> dict[str, Any]:
+        return {"resize": "pillow"}
 
 
 class Pixels(Network):

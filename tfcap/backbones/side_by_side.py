@@ -23,6 +23,7 @@ class Backbones(tf.Module):
         first = self.members[0]
         self.decode = first.decode
         self.resize = first.resize
+        self.resizing = first.resizing
         self.boxes = first.boxes
         self.boxes_in = first.boxes_in
         self.decoded_shape = first.decoded_shape

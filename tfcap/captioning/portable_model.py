@@ -5,6 +5,7 @@ Letters: B pictures, K captions of a picture, H and W height and width of a pict
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath, Content
 from tfcap.captioning.results import CaptionedBatch
-from tfcap.ids import PAD
 from tfcap.images import refusal, require_readable
 from tfcap.serving.standalone import caption as standalone
 
@@ -50,7 +50,8 @@ class PortableModel:
                 f"The export {directory} cannot be loaded: {reason}. Export the run again."
             ) from error
         self._card = self._captioner.card
-        if "image" not in self._card:
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        if "regions" in self._card:
             raise ValueError(
                 f"The export {directory} reads features, not pictures. Use the script caption.py "
                 "in it."
@@ -96,26 +97,33 @@ class PortableModel:
         """
         if isinstance(content, ClipPath):
             raise ValueError("this export reads no films. Give a picture.")
-        if isinstance(content, np.ndarray):
-            return self._captioner.resized(content)
-        require_readable(content)
-        try:
-            return self._captioner.read(content)
-        except Exception:  # Pillow raises many kinds of errors for damaged files
-            raise ValueError(refusal(content)) from None
+        if isinstance(content, bytes):
+            require_readable(content)
+            try:
+                picture = standalone.pixels(content)
+            except ValueError:
+                raise ValueError(refusal(content)) from None
+        else:
+            picture = content
+        return standalone.resized(picture, self._card)
 
     def caption(self, prepared: Sequence[np.ndarray], seeds: Sequence[int]) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
-        results = self._captioner.caption(prepared, seeds)
+        if self._card["file"].endswith(".onnx"):
+            results = self._captioner.caption(np.stack(prepared), seeds=seeds)
+        elif len(prepared) == 1:  # without another thread, which would load the file again
+            results = self._one(prepared[0], seeds[0])
+        else:
+            results = [one for [one] in self._pool.map(self._one, prepared, seeds)]
         return CaptionedBatch(
             [result["captions"] for result in results],
-            [result["scores"] for result in results],
+            [np.array(result["scores"]) for result in results],
             [""] * len(results),
-            [
-                [tuple(row[: np.count_nonzero(tokens != PAD)].tolist()) for row, tokens in zip(*of)]
-                for of in ((result["log_probs"], result["tokens"]) for result in results)
-            ],
+            [[tuple(row) for row in result["log_probs"]] for result in results],
         )
+
+    def _one(self, picture: np.ndarray, seed: int) -> list[dict[str, list]]:
+        return self._captioner.caption(picture[None], seeds=[seed])
 
 
 def has_run(directory: str | os.PathLike) -> bool:

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from tfcap.models.captioner import Captioner
     from tfcap.runs import Run
 
+
 class Runtime(Protocol):
     """The protocol of a loaded model that an `ImageCaptioner` captions pictures with.
 
     `TrainedRun`, `ExportedModel` and `PortableModel` implement it: a class supplies these
-    properties, `prepare` for one picture and `caption` for a batch. `str(runtime)` names the model for the user.
+    properties, `prepare` for one picture and `caption` for a batch. `str(runtime)` names the model
+    for the user.
     """
 
     @property

@@ -116,7 +116,7 @@ def portable_text(run: Run, entries: Mapping[str, Any]) -> str:
       run: the run that is exported.
       entries: the content of captioner.json.
     """
-    script = "python caption.py " + ("photo.jpg" if "image" in entries else "features.npy")
+    script = "python caption.py " + ("features.npy" if "regions" in entries else "photo.jpg")
     runtime = "onnxruntime" if entries["file"].endswith(".onnx") else "ai-edge-litert"
     file_rows = {
         "file": entries["file"],

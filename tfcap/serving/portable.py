@@ -11,7 +11,6 @@ height and width of a resized picture.
 import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import files
-from tfcap.backbones import swin
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.decoding.scores import word_log_probs
@@ -29,8 +27,7 @@ from tfcap.serving import card
 from tfcap.serving.saved_model import CaptionServer
 from tfcap.serving.standalone import caption
 
-FORMATS = ("litert", "onnx", "web")
-WEIGHTS = ("float16", "float32", "int8")
+WORDS = "words.txt"
 _SAME = 1e-3  # largest difference of scores, float32, between the file and the run
 _BATCH = 16  # pictures that are compared at once
 
@@ -45,10 +42,12 @@ class Function(NamedTuple):
         [0, 1). It returns a dict with `tokens` int32 [B, K, T], best caption first, PAD after EOS;
         `scores` float32 [B, K]; and `log_probs` float32 [B, K, T], log P(token | tokens before it,
         picture), natural logarithm, 0 at PAD.
+      inputs: the type and shape of each input, by name.
       owner: the module whose variables the function reads. They live as long as it does.
     """
 
     traced: tf.types.experimental.ConcreteFunction
+    inputs: dict[str, tf.TensorSpec]
     owner: tf.Module
 
 
@@ -95,7 +94,7 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
     with without_slice_updates():
         traced = tf.function(function, autograph=False).get_concrete_function(**specs)
     owner.read = list(traced.variables)
-    return Function(traced, owner)
+    return Function(traced, specs, owner)
 
 
 # ---- the directory -------------------------------------------------------------------------------
@@ -154,9 +153,7 @@ def write(
     try:
         os.makedirs(folder)
         entries = _write_model(run, served, folder, format, weights)
-        pathlib.Path(folder, caption.WORDS).write_text(
-            "\n".join(run.vocab.words) + "\n", encoding="utf-8"
-        )
+        pathlib.Path(folder, WORDS).write_text("\n".join(run.vocab.words) + "\n", encoding="utf-8")
         files.write_json(os.path.join(folder, caption.CARD), entries)
         shutil.copy(caption.__file__, folder)
         captioner = caption.Captioner(folder)
@@ -225,6 +222,7 @@ def _write_model(
         pathlib.Path(folder, name).write_bytes(content)
     entries: dict[str, Any] = {
         "format": 1,
+        "words": WORDS,
         "model": run.model.name,
         "file": name,
         "sha256": files.file_sha256(os.path.join(folder, name)),
@@ -236,7 +234,7 @@ def _write_model(
     if served.backbone is None:
         entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
     else:
-        entries["image"] = served.backbone.reading
+        entries |= served.backbone.resizing
     return entries
 
 
@@ -269,10 +267,7 @@ def _check_captions(captioner: caption.Captioner, function: Function, weights: s
     """Raises ValueError if the file does not caption test inputs as the run does."""
     rng = np.random.default_rng(1)
     for _ in range(2):
-        inputs = {
-            name: _test_input(name, spec, rng)
-            for name, spec in function.traced.structured_input_signature[1].items()
-        }
+        inputs = {name: _test_input(name, spec, rng) for name, spec in function.inputs.items()}
         wanted = {name: value.numpy() for name, value in function.traced(**inputs).items()}
         result = captioner.run(**{name: value.numpy() for name, value in inputs.items()})
         good = all(np.isfinite(result[name]).all() for name in ("scores", "log_probs"))
@@ -312,7 +307,7 @@ def _compare(
         ):
             if status != b"ok":
                 continue
-            [result] = captioner.caption([captioner.read(content)])
+            [result] = captioner.caption(captioner.read(content)[0][None])
             compared += 1
             if result["captions"][0] == texts[0].decode():
                 equal += 1

@@ -12,12 +12,15 @@ import io
 import json
 import os
 import sys
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+CARD = "captioner.json"
 _END = 2  # the token that ends a caption; 0 and 1 are no words either
 _OUTPUTS = ["tokens", "scores", "log_probs"]
 
@@ -182,11 +185,11 @@ def _spans(
 
 
 class Captioner:
-    """A portable model.
+    """A portable model. Several threads may call it at the same time.
 
     Args:
       folder: the folder of the export.
-      threads: number of threads; None leaves it to the runtime.
+      threads: number of threads for one picture; None leaves it to the runtime.
 
     Attributes:
       card: the content of captioner.json.
@@ -194,26 +197,34 @@ class Captioner:
     """
 
     def __init__(self, folder: str | os.PathLike = FOLDER, threads: int | None = None):
-        with open(os.path.join(folder, "captioner.json"), encoding="utf-8") as file:
+        with open(os.path.join(folder, CARD), encoding="utf-8") as file:
             self.card = json.load(file)
-        with open(os.path.join(folder, "words.txt"), encoding="utf-8") as file:
+        with open(os.path.join(folder, self.card["words"]), encoding="utf-8") as file:
             self.words = file.read().split("\n")
-        path = os.path.join(folder, self.card["file"])
-        if path.endswith(".onnx"):
+        self._path = os.path.join(folder, self.card["file"])
+        self._threads = threads
+        self._session: Any = None
+        self._of_thread = threading.local()  # an interpreter serves one thread
+        if self._path.endswith(".onnx"):
             import onnxruntime
 
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = threads or 0
-            self._session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+            providers = ["CPUExecutionProvider"]
+            self._session = onnxruntime.InferenceSession(self._path, options, providers)
         else:
+            self._runner()
+
+    def _runner(self) -> Any:
+        if not hasattr(self._of_thread, "runner"):
             from ai_edge_litert.interpreter import Interpreter
 
-            self._session = None
-            self._interpreter = Interpreter(path, num_threads=threads)
-            self._run = self._interpreter.get_signature_runner()
+            interpreter = Interpreter(self._path, num_threads=self._threads)
+            self._of_thread.runner = interpreter.get_signature_runner()
+        return self._of_thread.runner
 
-    def read(self, path: str | os.PathLike) -> tuple[np.ndarray, int]:
-        """Reads a picture, or features: a file .npy with float32 [R, F].
+    def read(self, content: bytes) -> tuple[np.ndarray, int]:
+        """Reads the bytes of a picture, or of features: a file .npy with float32 [R, F].
 
         Returns:
           One of what `caption` takes, and its number of regions; for a picture that is 0.
@@ -221,9 +232,7 @@ class Captioner:
         Raises:
           ValueError: the file cannot be read.
         """
-        with open(path, "rb") as file:
-            content = file.read()
-        if self.card.get("inputs") != "features":
+        if "regions" not in self.card:
             return resized(pixels(content), self.card), 0
         features = np.load(io.BytesIO(content)).astype(np.float32)
         room = self.card["regions"] - len(features)
@@ -231,35 +240,45 @@ class Captioner:
             raise ValueError(f"the model takes at most {self.card['regions']} regions.")
         return np.pad(features, [(0, room), (0, 0)]), len(features)
 
+    def run(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Runs the file, whose inputs and outputs README.md describes.
+
+        A LiteRT file takes one image at a time, an ONNX file any number.
+        """
+        if self._session:
+            return dict(zip(_OUTPUTS, self._session.run(_OUTPUTS, inputs), strict=True))
+        return self._runner()(**inputs)
+
     def caption(
-        self, images: np.ndarray, regions: list[int] | None = None, seed: int = 0, first: int = 0
+        self,
+        images: np.ndarray,
+        regions: Sequence[int] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[dict[str, list]]:
         """Captions B resized pictures, or features of B images.
 
         Args:
           images: float32 [B, ...], each as `read` returns it.
           regions: the number of regions of each image; None for pictures.
-          seed: the seed of a model that draws samples.
-          first: the position of the first image among all: each has draws of its own.
+          seeds: the random seed of each image, for a model that draws samples; None takes 0, 1, ...
 
         Returns:
           For each image its `captions`, best first, their `scores`, and their `log_probs`: the
           natural log-probability of each word, and of the end of the caption.
         """
-        inputs = {self.card.get("inputs", "images"): images}
+        inputs = {"features" if regions else "images": images}
         if regions:
             inputs["num_regions"] = np.array(regions, np.int32)
-        if samples := self.card.get("samples"):
-            draws = (np.random.default_rng([seed, first + i]) for i in range(len(images)))
+        if samples := self.card["samples"]:
             shape = samples, self.card["length"]
+            draws = map(np.random.default_rng, seeds or range(len(images)))
             inputs["draws"] = np.stack([draw.random(shape, np.float32) for draw in draws])
-        if self._session:
-            outputs = self._session.run(_OUTPUTS, inputs)
-            return [self._in_words(*one) for one in zip(*outputs, strict=True)]
+        one = len(images) if self._session else 1
         results = []
-        for i in range(len(images)):
-            output = self._run(**{name: value[i : i + 1] for name, value in inputs.items()})
-            results.append(self._in_words(*(output[name][0] for name in _OUTPUTS)))
+        for i in range(0, len(images), one):
+            outputs = self.run(**{name: value[i : i + one] for name, value in inputs.items()})
+            rows = zip(*(outputs[name] for name in _OUTPUTS), strict=True)
+            results += [self._in_words(*row) for row in rows]
         return results
 
     def _in_words(
@@ -286,12 +305,13 @@ def main() -> None:
     failed = 0
     for i, path in enumerate(args.pictures):
         try:
-            image, regions = captioner.read(path)
+            with open(path, "rb") as file:
+                image, regions = captioner.read(file.read())
         except (OSError, ValueError) as error:
             print(f"error: {path}: {error}", file=sys.stderr)
             failed += 1
             continue
-        result = captioner.caption(image[None], [regions] if regions else None, args.seed, i)[0]
+        result = captioner.caption(image[None], [regions] if regions else None, [args.seed + i])[0]
         print(f"{path}\t{result['captions'][0]}", flush=True)
     if failed:
         total = len(args.pictures)
