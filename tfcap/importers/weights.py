@@ -259,8 +259,8 @@ def assign(
 
     The released captioners have no logits for our marks PAD and BOS. So both get the weights of the
     logit of EOS, with a bias that is lower by 30. Decoding never gives PAD and BOS, so captions do
-    not change. In training, label smoothing sums the logits of all words, and this sum stays
-    finite.
+    not change. The bias is not minus infinity, because in training label smoothing sums the logits
+    of all words.
 
     Args:
       model: our captioner, which gets the weights.

@@ -268,7 +268,7 @@ class Captioner(keras.Model):
     def decode_captions(
         self, context: Tree, tokens: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes the logits of S given captions of each of B images, as `decode` does.
+        """Computes logits as `decode` does, but for S captions of each image.
 
         Args:
           context: the result of `encode`, for B images.

@@ -269,7 +269,7 @@ class Lmdb(FeatureFiles):
 
     ruotianluo/ImageCaptioning.pytorch writes them. A key is an image id, and its value is the
     content of an npz or npy file. Keys such as `__keys__` have pickles as values, which are never
-    read.
+    read. `cache` is not used, because a database has an index of its own.
     """
 
     title = "LMDB"
