@@ -188,7 +188,8 @@ class TrainedRun:
             raise ValueError(f"the picture cannot be read: {reason}. Check the path.") from None
         except tf.errors.OpError as error:
             raise ValueError(
-                f"the picture is too large to decode: {str(error).splitlines()[0]}. Save it smaller."
+                f"the picture is too large to decode: {str(error).splitlines()[0]}. Save it "
+                "smaller."
             ) from error
 
     def picture(self, content: Content) -> np.ndarray:

@@ -1,0 +1,291 @@
+"""A portable export captions as its run does, with operators that need no TensorFlow."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from helpers import captions, commands, small_models, systems
+from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
+
+import tfcap
+from tfcap import caption as caption_command
+from tfcap import errors, export, runs
+from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.decoding import Options
+from tfcap.decoding.search import Search
+from tfcap.serving import portable, saved_model
+from tfcap.serving.standalone import caption
+
+pytestmark = pytest.mark.slow
+
+# Every search, with every constraint.
+CHANGES = {
+    "groups": dict(beam=6, groups=3, length_power=1.0, length_penalty="gnmt"),
+    "retire": dict(finished="retire", no_repeat_ngram=3, bad_endings=(5, 6), temperature=0.7),
+    "prefix": dict(prefix=(7,), min_length=3, suppress=(8,), max_length=4),
+    "sample": dict(search="sample", samples=4, top_k=5, top_p=0.8),
+}
+
+
+def server(name, **changes):
+    model = small_models.make(name, seed=3)
+    batch = systems.padded_batch()
+    model.decode(model.encode(batch), batch["tokens"][:, 0])  # creates the variables
+    words = [*SPECIALS, *(f"w{i}" for i in range(VOCABULARY - len(SPECIALS)))]
+    return saved_model.CaptionServer(model, Vocab(words), Search(Options(**changes), LENGTH))
+
+
+def inputs(function, number):
+    rng = np.random.default_rng(number)
+    values = {
+        "features": rng.normal(size=(1, REGIONS, FEATURES)).astype(np.float32),
+        "num_regions": np.array([1 + number % REGIONS], np.int32),
+        "draws": rng.random((1, 4, LENGTH), np.float32),
+    }
+    return {name: values[name] for name in function.inputs}
+
+
+def operators(content):
+    """The operators of a LiteRT file by name; an operator of TensorFlow or of a user is red."""
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    assert [code.customCode for code in model.operatorCodes if code.customCode] == []
+    return {max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes}
+
+
+def folder_of(served, path, **entries):
+    """A directory with a LiteRT file, as `portable.write` writes it for a run."""
+    function = portable.trace(served, 1, REGIONS)
+    content = portable.litert(function, "float32")
+    assert operators(content)
+    (path / "captioner.tflite").write_bytes(content)
+    card = {"file": "captioner.tflite", "words": "words.txt", "regions": REGIONS, "samples": None}
+    (path / "captioner.json").write_text(json.dumps(card | entries))
+    (path / "words.txt").write_text("\n".join(served.vocab.words))
+    return function
+
+
+def check_equal(function, path):
+    model = caption.Captioner(path)
+    for number in range(4):
+        given = inputs(function, number)
+        wanted = function.traced(**{name: tf.constant(value) for name, value in given.items()})
+        result = model.run(**given)
+        np.testing.assert_array_equal(result["tokens"], wanted["tokens"])
+        for name in ("scores", "log_probs"):
+            np.testing.assert_allclose(result[name], wanted[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", small_models.SIZES)
+def test_every_system_gives_the_captions_of_tensorflow(name, tmp_path):
+    check_equal(folder_of(server(name), tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("name", ["updown", "transformer"])
+def test_every_search_gives_the_captions_of_tensorflow(name, changes, tmp_path):
+    check_equal(folder_of(server(name, **CHANGES[changes]), tmp_path), tmp_path)
+
+
+def test_log_probs_sum_to_the_scores(tmp_path):
+    function = folder_of(server("xlan"), tmp_path)
+    result = caption.Captioner(tmp_path).run(**inputs(function, 2))
+    np.testing.assert_allclose(result["log_probs"].sum(-1), result["scores"], rtol=1e-5)
+
+
+def test_a_slice_that_is_assigned_has_no_built_in_operator(monkeypatch):
+    monkeypatch.setattr(portable, "without_slice_updates", contextlib.nullcontext)
+    function = portable.trace(server("transformer"), 1, REGIONS)
+    with pytest.raises(ValueError, match="TensorStridedSliceUpdate.*Use `format=saved_model`"):
+        portable.litert(function, "float32")
+
+
+def test_samples_have_seeds_of_their_own(tmp_path):
+    folder_of(server("updown", search="sample", samples=4), tmp_path, samples=4, length=LENGTH)
+    model = caption.Captioner(tmp_path)
+    features = np.ones([3, REGIONS, FEATURES], np.float32)
+    first, second, again = model.caption(features, [5] * 3, seeds=[1, 2, 1])
+    assert first == again != second
+    assert model.caption(features[:1], [5], seeds=[2]) == [second]
+
+
+# ---- the directory -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def float32(trained, pictures, made_once):
+    """The directory of a portable export of `trained` in float32."""
+
+    def fill(folder):
+        flags = ["--model_dir", trained, "--format=litert", "--weights=float32"]
+        flags += [f"--pictures={path}" for path in pictures]
+        commands.run_here(export, *flags, "--export_dir", folder)
+
+    return made_once("portable", fill)
+
+
+def test_it_captions_as_the_run_does(captioner, float32, pictures):
+    loaded = tfcap.load(float32)
+    assert str(loaded.runtime) == f"attention_lstm of {float32}/captioner.tflite, beam 2"
+    wanted = captions.every(captioner, pictures)
+    for one, other in zip(wanted, captions.every(loaded, pictures, 2), strict=True):
+        assert one[:2] == other[:2]
+        assert one[2] == pytest.approx(other[2], abs=1e-4)
+    assert loaded(pictures[0]).log_probs == pytest.approx(captioner(pictures[0]).log_probs, 1e-3)
+    pixels = np.random.default_rng(1).integers(0, 256, (70, 50, 3), np.uint8)
+    assert loaded(pixels).text == captioner(pixels).text
+
+
+def test_its_files_and_cards(float32, trained):
+    folder = pathlib.Path(float32)
+    names = {"README.md", "caption.py", "captioner.json", "captioner.tflite", "words.txt"}
+    assert {path.name for path in folder.iterdir()} == names
+    card = json.loads((folder / "captioner.json").read_text())
+    measured = {"pictures": 5, "equal": 5}
+    assert measured.items() <= card["measured"].items() and card["measured"]["score"] < 1e-4
+    assert card["decoding"] == runs.load(trained).params.task.decoding.as_dict()
+    text = (folder / "README.md").read_text()
+    assert card["sha256"] in text and "| 5 of 5; their scores differ by at most" in text
+    assert (folder / "words.txt").read_text() == pathlib.Path(trained, "vocab.txt").read_text()
+
+
+def test_the_script_alone_captions_without_tensorflow(float32, captioner, pictures, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('TensorFlow is not here')")
+    (tmp_path / "tfcap.py").write_text("raise ImportError('tfcap is not here')")
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no picture")
+    done = subprocess.run(
+        [sys.executable, f"{float32}/caption.py", *pictures, bad],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    wanted = [f"{path}\t{texts[0]}" for path, texts, _ in captions.every(captioner, pictures)]
+    assert done.stdout.splitlines() == wanted
+    assert done.returncode == 3 and f"error: {bad}: it is damaged" in done.stderr
+
+
+def test_the_command_captions_without_tensorflow(float32, captioner, pictures, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('TensorFlow is not here')")
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfcap import caption"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; caption.main()", tmp_path, *pictures]
+        + ["--model_dir", float32],
+        capture_output=True,
+        text=True,
+    )
+    wanted = [f"{path}\t{texts[0]}" for path, texts, _ in captions.every(captioner, pictures)]
+    assert done.stdout.splitlines() == wanted, done.stderr
+
+
+def test_what_it_cannot_do_is_refused_or_done_by_the_run_beside_it(float32, trained, pictures):
+    loaded = tfcap.load(float32)
+    with pytest.raises(ValueError, match="is an export, which only captions pictures"):
+        loaded.score(pictures[0], "a red circle")
+    with pytest.raises(ValueError, match="`beam` cannot be used with .*an export"):
+        tfcap.load(float32, beam=3)
+    with pytest.raises(errors.UsageError, match="--rerank needs a run"):
+        commands.run_here(
+            caption_command, "--model_dir", float32, "--rerank=consensus", pictures[0]
+        )
+
+
+def test_a_run_beside_it_does_the_rest(float32, trained, captioner, pictures, tmp_path):
+    for folder in (trained, float32):
+        for path in pathlib.Path(folder).iterdir():
+            if path.is_file():
+                (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "best_ckpt").symlink_to(pathlib.Path(trained, "best_ckpt"))
+    loaded = tfcap.load(tmp_path)
+    assert loaded(pictures[0]).text == captioner(pictures[0]).text
+    shown = loaded(pictures[0], attention="attention")
+    np.testing.assert_array_equal(
+        shown.weights, captioner(pictures[0], attention="attention").weights
+    )
+    assert loaded.score(pictures[0], "a red circle") == captioner.score(pictures[0], "a red circle")
+    assert loaded.with_decoding("beam=4").decoding["beam"] == 4
+    assert tfcap.load(tmp_path, beam=4).decoding["beam"] == 4
+
+
+def test_eight_bits_are_smaller_and_say_what_they_change(trained, pictures, tmp_path, capsys):
+    for weights in ("float16", "int8"):
+        flags = ["--model_dir", trained, "--format=litert", f"--weights={weights}"]
+        flags += ["--pictures", pathlib.Path(pictures[0]).parent]
+        commands.run_here(export, *flags, "--export_dir", tmp_path / weights)
+        measured = json.loads((tmp_path / weights / "captioner.json").read_text())["measured"]
+        assert measured["pictures"] == 84
+        assert f"{measured['equal']} of 84 pictures are those of the run" in capsys.readouterr().out
+    sizes = [(tmp_path / name / "captioner.tflite").stat().st_size for name in ("float16", "int8")]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        (("--format=litert", "--bundle"), "--bundle is for a SavedModel"),
+        (("--format=onnx", "--weights=int8"), "cannot be used with --format=onnx"),
+        (("--format=run", "--pictures=a.jpg"), "--pictures needs --format litert, onnx, web"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags, reason, tmp_path):
+    with pytest.raises(errors.UsageError, match=reason):
+        commands.run_here(export, "--model_dir=a", "--export_dir", tmp_path / "out", *flags)
+
+
+def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):
+    served = saved_model.server(run)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    with pytest.raises(ValueError, match="full is not empty. Name a new directory"):
+        portable.write(run, served, str(tmp_path / "full"), "litert")
+    served.search.consensus = lambda tokens: tokens
+    with pytest.raises(ValueError, match="LiteRT or ONNX: order=consensus looks up"):
+        portable.write(run, served, str(tmp_path / "other"), "litert")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_file_that_captions_in_another_way_is_refused(run, tmp_path, monkeypatch):
+    wrong = run.with_decoding("beam=2,suppress=a")
+    converted = portable.litert
+
+    def other(function, weights):
+        return converted(portable.trace(saved_model.server(wrong), 1, 36), weights)
+
+    monkeypatch.setattr(portable, "litert", other)
+    with pytest.raises(ValueError, match="gives other captions than the run"):
+        portable.write(run, saved_model.server(run), str(tmp_path / "out"), "litert", "float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_export_is_an_error_that_names_it(float32, tmp_path):
+    for name in ("captioner.json", "captioner.tflite", "words.txt"):
+        (tmp_path / name).write_bytes(pathlib.Path(float32, name).read_bytes())
+    (tmp_path / "captioner.tflite").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=f"The export {tmp_path} cannot be loaded: "):
+        tfcap.load(tmp_path)
+
+
+def test_ready_made_features_are_an_input(run, tmp_path):
+    fingerprint = {**run.fingerprint, "backbone": None}
+    of_features = dataclasses.replace(run, fingerprint=fingerprint)
+    served = saved_model.server(of_features)
+    portable.write(of_features, served, str(tmp_path / "out"), "litert", "float32")
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(20, run.model.feature_dim)).astype(np.float32)
+    np.save(tmp_path / "features.npy", rows)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "out/caption.py", tmp_path / "features.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wanted = served.from_features(tf.constant(rows[None]), tf.constant([20]))["captions"]
+    assert done.stdout == f"{tmp_path}/features.npy\t{wanted.numpy()[0, 0].decode()}\n"
+    with pytest.raises(ValueError, match="reads features, not pictures"):
+        tfcap.load(tmp_path / "out")
