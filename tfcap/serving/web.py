@@ -116,9 +116,7 @@ def write(folder: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     kept = sorted([*contents, "captioner.json", "words.txt", card["file"]])
-    digest = hashlib.sha256(
-        "".join(map(files.file_sha256, (os.path.join(folder, name) for name in kept))).encode()
-    )
+    sums = "".join(files.file_sha256(os.path.join(folder, name)) for name in kept)
     offline = offline.replace("{{files}}", files.json_text(["./", *kept]))
-    offline = offline.replace("{{version}}", digest.hexdigest()[:16])
+    offline = offline.replace("{{version}}", hashlib.sha256(sums.encode()).hexdigest()[:16])
     pathlib.Path(folder, "offline.js").write_text(offline, encoding="utf-8")

@@ -1,6 +1,6 @@
 "use strict";
-/* Captions pictures beside the page, which so stays alive. The engine is LiteRT.js; it is called as its
-   own library, the package @litertjs/core, calls it. */
+/* Captions pictures in a thread of its own, so that the page never waits. The engine is the WebAssembly of
+   LiteRT.js. It is called as the script of its package calls it; that script does not run in such a thread. */
 importScripts("engine/litert_wasm_compat_internal.js");
 
 /* Loads a file of the folder, and tells the page how much of it is there. */
@@ -82,7 +82,7 @@ function listed(vector) {
 }
 
 /* Returns the pixels of a picture that stands upright, as the model reads them: RGB, 0 to 255,
-   side x side. Colour profiles are ignored and transparent parts are black, as they mostly are elsewhere. */
+   side x side. As in Python, profiles of colours are ignored. Transparent parts are black. */
 async function pixels(file, name, side, rounds) {
   let picture;
   try {
