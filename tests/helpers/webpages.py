@@ -1,12 +1,14 @@
-"""Asks the page of `tfcap demo` over HTTP, as a browser and as other programs would."""
+"""Serves folders, and asks the page of `tfcap demo` over HTTP as browsers and programs would."""
 
 import base64
 import contextlib
+import functools
 import http.client
+import http.server
 import json
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from werkzeug.serving import BaseWSGIServer
@@ -63,3 +65,25 @@ def serving(models: dict[str, demo_page.Model]) -> Iterator[Site]:
     finally:
         server.shutdown()
         thread.join()
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """Prints nothing."""
+
+
+@contextlib.contextmanager
+def folder_served(folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Serves a folder in the block; yields its address, and a function that ends it before."""
+    handler = functools.partial(_Handler, directory=folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", end
+    finally:
+        end()
