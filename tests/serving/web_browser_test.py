@@ -1,7 +1,6 @@
 """The page of a portable captioner in a real browser: pictures, no network, damaged files.
 
-The tests need Debian's chromium and chromium-driver, the package selenium, and once the network for
-the engine, else are skipped.
+The tests need Debian's chromium and chromium-driver and the package selenium, else are skipped.
 """
 
 import json
@@ -24,10 +23,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def browser():
-    try:
-        web.archive(web.ENGINE)
-    except ValueError as error:
-        pytest.skip(str(error))
     yield from start()
 
 
