@@ -227,8 +227,11 @@ class Captioner:
             return resized(pixels(content), self.card), 0
         features = np.load(io.BytesIO(content)).astype(np.float32)
         room = self.card["regions"] - len(features)
-        if room < 0:
-            raise ValueError(f"the model takes at most {self.card['regions']} regions.")
+        if features.ndim != 2 or room < 0:
+            raise ValueError(
+                f"its shape is {list(features.shape)}. Give [regions, features], with at most "
+                f"{self.card['regions']} regions."
+            )
         return np.pad(features, [(0, room), (0, 0)]), len(features)
 
     def caption(
@@ -287,7 +290,7 @@ def main() -> None:
     for i, path in enumerate(args.pictures):
         try:
             image, regions = captioner.read(path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             print(f"error: {path}: {error}", file=sys.stderr)
             failed += 1
             continue
