@@ -244,14 +244,19 @@ def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):
     (tmp_path / "full" / "notes").write_text("mine")
     with pytest.raises(ValueError, match="full is not empty. Name a new directory"):
         portable.write(run, served, str(tmp_path / "full"), "litert")
+    ready = saved_model.server(
+        dataclasses.replace(run, fingerprint={**run.fingerprint, "backbone": None})
+    )
+    with pytest.raises(ValueError, match="its page reads pictures, but the model reads ready-made"):
+        portable.write(run, ready, str(tmp_path / "other"), "web")
     served.search.consensus = lambda tokens: tokens
-    with pytest.raises(ValueError, match="LiteRT or ONNX: order=consensus looks up"):
+    with pytest.raises(ValueError, match="`format=litert`: order=consensus looks up"):
         portable.write(run, served, str(tmp_path / "other"), "litert")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
 def test_a_file_that_captions_in_another_way_is_refused(run, tmp_path, monkeypatch):
-    wrong = run.with_decoding("beam=2,suppress=a")
+    wrong = run.with_decoding("temperature=0.5")
     converted = portable.litert
 
     def other(function, weights):

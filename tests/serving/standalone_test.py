@@ -235,40 +235,47 @@ def test_the_script_is_imported_without_tensorflow():
     assert subprocess.run(command, input=saved(scene(), "JPEG"), cwd=root).returncode == 0
 
 
-class Model(tf.Module):
-    """The captions of a picture: words of a row each, and numbers that tell one from another."""
+def portable(folder, function, **card):
+    """Writes a portable export of a function; it says "a dog" and then "<unk> a dog" of all."""
+    pytest.importorskip("ai_edge_litert", reason="runs LiteRT")
+    model = tf.Module()
+    model.function = function
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [function.get_concrete_function()], model
+    )
+    (folder / "captioner.tflite").write_bytes(converter.convert())
+    (folder / "words.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\na\ndog\n")
+    card = {"samples": None} | card | {"file": "captioner.tflite", "words": "words.txt"}
+    (folder / "captioner.json").write_text(json.dumps(card))
+    shutil.copy(SCRIPT, folder)
+    return folder
 
-    @tf.function(input_signature=[tf.TensorSpec([1, 8, 8, 3], tf.float32, "images")])
-    def serve(self, images):
-        tokens = tf.constant([[[4, 5, 2, 0], [1, 3, 4, 5]]])
-        mean = tf.reduce_mean(images)
-        return {
-            "tokens": tokens,
-            "scores": mean + tf.constant([[0.0, -1.0]]),
-            "log_probs": mean * tf.cast(tokens, tf.float32),
-        }
+
+def said(number):
+    tokens = tf.constant([[[4, 5, 2, 0], [1, 3, 4, 5]]])
+    return {
+        "tokens": tokens,
+        "scores": number + tf.constant([[0.0, -1.0]]),
+        "log_probs": number * tf.cast(tokens, tf.float32),
+    }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A portable export that says the same of every picture."""
-    pytest.importorskip("ai_edge_litert", reason="runs LiteRT")
+    """A portable export for pictures, and a grey picture."""
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 8, 8, 3], tf.float32, "images")])
+    def function(images):
+        return said(tf.reduce_mean(images))
+
     folder = tmp_path_factory.mktemp("portable")
-    model = Model()
-    function = model.serve.get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], model)
-    (folder / "captioner.tflite").write_bytes(converter.convert())
-    (folder / "words.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\na\ndog\n")
-    card = {"file": "captioner.tflite", "image_size": 8, "resize": "bilinear"}
-    (folder / "captioner.json").write_text(json.dumps(card))
-    shutil.copy(SCRIPT, folder)
     Image.new("RGB", (20, 10), (5, 5, 5)).save(folder / "grey.png")
-    return folder
+    return portable(folder, function, image_size=8, resize="bilinear")
 
 
 def test_captions_scores_and_numbers_of_words(folder):
     captioner = caption.Captioner(folder)
-    image, regions = captioner.read(folder / "grey.png")
+    image, regions = captioner.read((folder / "grey.png").read_bytes())
     assert regions == 0
     results = captioner.caption(np.stack([image, image + 1]))
     for mean, result in zip([5, 6], results, strict=True):
@@ -289,3 +296,29 @@ def test_the_script_captions_what_it_can_read(folder):
     assert "error: none.jpg: [Errno 2] No such file" in result.stderr
     assert "error: 2 of 4 pictures could not be captioned" in result.stderr
     assert subprocess.run([*command, names[0]], cwd=folder, capture_output=True).returncode == 0
+
+
+def test_features_are_padded_and_each_image_has_draws_of_its_own(tmp_path):
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([1, 3, 2], tf.float32, "features"),
+            tf.TensorSpec([1], tf.int32, "num_regions"),
+            tf.TensorSpec([1, 4, 7], tf.float32, "draws"),
+        ]
+    )
+    def function(features, num_regions, draws):
+        count = tf.cast(num_regions[0], tf.float32)
+        return said(tf.reduce_sum(features) + 100 * count + tf.reduce_mean(draws))
+
+    portable(tmp_path, function, regions=3, samples=4, length=7)
+    captioner = caption.Captioner(tmp_path, threads=1)
+    np.save(tmp_path / "two.npy", np.ones([2, 2], np.float16))
+    features, regions = captioner.read((tmp_path / "two.npy").read_bytes())
+    images = np.stack([features] * 2)
+    scores = [one["scores"][0] for one in captioner.caption(images, [regions] * 2, [3, 4])]
+    assert all(204 < score < 205 for score in scores) and scores[0] != scores[1]
+    second = captioner.caption(features[None], [regions], [4])
+    assert second[0]["scores"][0] == scores[1]
+    np.save(tmp_path / "four.npy", np.ones([4, 2]))
+    with pytest.raises(ValueError, match="at most 3 regions"):
+        captioner.read((tmp_path / "four.npy").read_bytes())

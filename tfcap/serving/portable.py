@@ -143,7 +143,7 @@ def write(
       ValueError: the run cannot be exported in this way, `directory` is not empty or not local, or
         the file does not caption the test inputs as the run does.
     """
-    _check(run, served)
+    _check(run, served, format)
     if files.is_remote(directory):
         raise ValueError(f"{directory} is not a local path. Export to a local one and copy it.")
     if os.path.isdir(directory) and os.listdir(directory):
@@ -179,10 +179,12 @@ def write(
     return difference
 
 
-def _check(run: Run, served: CaptionServer) -> None:
+def _check(run: Run, served: CaptionServer, format: str) -> None:
     """Raises ValueError if a run cannot become a portable file."""
     reason = ""
-    if served.backbone is not None and not isinstance(served.backbone, Backbone | Backbones):
+    if served.backbone is None and format == "web":
+        reason = "its page reads pictures, but the model reads ready-made features"
+    elif served.backbone is not None and not isinstance(served.backbone, Backbone | Backbones):
         if served.frames is not None:
             reason = "it reads clips, whose frames the script beside the file cannot choose"
         else:
@@ -190,11 +192,13 @@ def _check(run: Run, served: CaptionServer) -> None:
                 "its detector finds a different number of regions in each picture, for which "
                 "LiteRT and ONNX have no operator"
             )
+    elif served.backbone is not None and served.backbone.resizing["resize"] == "nearest":
+        reason = "the script beside the file cannot resize to the nearest pixels"
     elif served.search.consensus is not None:
         reason = "order=consensus looks up n-grams in a table, for which they have no operator"
     if reason:
         raise ValueError(
-            f"{run.directory} cannot be exported for LiteRT or ONNX: {reason}. Use "
+            f"{run.directory} cannot be exported with `format={format}`: {reason}. Use "
             "`format=saved_model`."
         )
 
@@ -223,6 +227,7 @@ def _write_model(
     entries: dict[str, Any] = {
         "format": 1,
         "words": WORDS,
+        "title": f"{run.model.name}, trained on {run.fingerprint.get('name', 'own data')}",
         "model": run.model.name,
         "file": name,
         "sha256": files.file_sha256(os.path.join(folder, name)),

@@ -235,10 +235,13 @@ class Captioner:
         if "regions" not in self.card:
             return resized(pixels(content), self.card), 0
         features = np.load(io.BytesIO(content)).astype(np.float32)
-        room = self.card["regions"] - len(features)
-        if room < 0:
-            raise ValueError(f"the model takes at most {self.card['regions']} regions.")
-        return np.pad(features, [(0, room), (0, 0)]), len(features)
+        if features.ndim != 2 or len(features) > self.card["regions"]:
+            raise ValueError(
+                f"its shape is {list(features.shape)}. Give [regions, features], with at most "
+                f"{self.card['regions']} regions."
+            )
+        missing = self.card["regions"] - len(features)
+        return np.pad(features, [(0, missing), (0, 0)]), len(features)
 
     def run(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Runs the file, whose inputs and outputs README.md describes.
@@ -307,7 +310,7 @@ def main() -> None:
         try:
             with open(path, "rb") as file:
                 image, regions = captioner.read(file.read())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             print(f"error: {path}: {error}", file=sys.stderr)
             failed += 1
             continue
