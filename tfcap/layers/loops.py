@@ -160,7 +160,8 @@ def _weight(layer, name):
     if _LOOP.weights is None or (graph is None and not tf.executing_eagerly()):
         return _Weight(getattr(layer, name))
     if key not in _LOOP.weights:
-        with contextlib.nullcontext() if graph is None else graph.as_default():
+        # Names in the body begin with those of the graph around it, and ONNX needs different names.
+        with contextlib.nullcontext() if graph is None else graph.as_default(), tf.name_scope("cast"):
             weight = ops.cast(getattr(layer, name), precision.of_products(layer))
             _LOOP.weights[key] = _copies(weight, _LOOP.length)
     return _LOOP.weights[key]
