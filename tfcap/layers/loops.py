@@ -160,8 +160,9 @@ def _weight(layer, name):
     if _LOOP.weights is None or (graph is None and not tf.executing_eagerly()):
         return _Weight(getattr(layer, name))
     if key not in _LOOP.weights:
-        # Names in the body begin with those of the graph around it, and ONNX needs different names.
-        with contextlib.nullcontext() if graph is None else graph.as_default(), tf.name_scope("cast"):
+        outside = contextlib.nullcontext() if graph is None else graph.as_default()
+        # A name of their own: ONNX accepts no name that the body of the loop has, too.
+        with outside, tf.name_scope("outside"):
             weight = ops.cast(getattr(layer, name), precision.of_products(layer))
             _LOOP.weights[key] = _copies(weight, _LOOP.length)
     return _LOOP.weights[key]

@@ -33,7 +33,7 @@ def convert(
         float32.
 
     Raises:
-      ValueError: ONNX has no operator for a part of the function.
+      ValueError: ONNX, or tf2onnx, lacks a part of the function.
     """
     inputs = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
     names = {tensor.name: tensor.op.name for tensor in inputs}
@@ -57,7 +57,13 @@ def convert(
     if weights == "float16":
         _halve(model.graph)
     helper.set_model_props(model, dict(metadata or {}))
-    onnx.checker.check_model(model, full_check=True)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except onnx.checker.ValidationError as error:  # tf2onnx writes what it does not know as it is
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"This model cannot become an ONNX file ({reason}). Export it in another format."
+        ) from error
     onnx.save(model, path)
 
 
