@@ -2,12 +2,15 @@
 
 import os
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import small_models
 from helpers.sizes import FEATURES, LENGTH, REGIONS
 
+from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.clips import Clips
 from tfcap.decoding import beams, sampling
 from tfcap.decoding.options import Options
 from tfcap.layers import trees
@@ -172,6 +175,38 @@ def test_large_weights_can_be_float16(function, path):
     np.testing.assert_array_equal(results["tokens"][:, 0], expected["tokens"][:, 0])
     np.testing.assert_allclose(results["scores"][:, 0], expected["scores"][:, 0], atol=0.02)
     assert np.abs(results["scores"] - expected["scores"]).max() > 1e-5
+
+
+def test_a_mask_stays_float32(path):
+    mask = tf.constant(np.where(np.arange(999) % 2, -1e9, 0), tf.float32)
+    function = tf.function(lambda values: {"masked": values + mask})
+    function = function.get_concrete_function(tf.TensorSpec([None, 999], tf.float32, "values"))
+    onnx_file.convert(function, path, weights="float16")
+    masked = run(opened(path), {"values": np.ones([1, 999], np.float32)})["masked"]
+    np.testing.assert_array_equal(masked, 1 + mask[None])
+
+
+def test_gelu(path):
+    """`Erfc`, which tf2onnx does not know."""
+    function = tf.function(lambda values: {"result": keras.activations.gelu(values)})
+    function = function.get_concrete_function(tf.TensorSpec([None, 8], tf.float32, "values"))
+    onnx_file.convert(function, path)
+    values = np.linspace(-9, 9, 48, dtype=np.float32).reshape(6, 8)
+    expected = function(values=tf.constant(values))["result"]
+    np.testing.assert_allclose(run(opened(path), {"values": values})["result"], expected, atol=1e-6)
+
+
+def test_a_clip_of_several_pictures(path):
+    """`tf.map_fn`, whose lists tf2onnx leaves behind."""
+    clips = Clips(Backbone("pixels", vector=True), frames=2)
+    spec = tf.TensorSpec([None, *clips.decoded_shape], tf.float32, "images")
+    function = tf.function(lambda images: {"features": clips.extract(images)}, autograph=False)
+    function = function.get_concrete_function(spec)
+    onnx_file.convert(function, path)
+    images = np.random.default_rng(1).uniform(0, 255, (3, *clips.decoded_shape)).astype(np.float32)
+    expected = function(images=tf.constant(images))["features"]
+    features = run(opened(path), {"images": images})["features"]
+    np.testing.assert_allclose(features, expected, atol=1e-3)
 
 
 def test_a_part_that_onnx_lacks_is_an_error(path):

@@ -1,13 +1,16 @@
 """Converts a traced function to an ONNX file, which ONNX Runtime runs without TensorFlow."""
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
 import onnx
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
-from tf2onnx import tf_loader, tfonnx
+from tf2onnx import optimizer, tf_loader, tfonnx
+from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 
+logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
 OPSET = 18  # the newest that tf2onnx writes
 _SMALL = 1024  # bytes; smaller constants keep float32, because they may be exact numbers
 
@@ -39,17 +42,14 @@ def convert(
     names = {tensor.name: tensor.op.name for tensor in inputs}
     names |= {tensor.name: name for name, tensor in function.structured_outputs.items()}
     ends = [[tensor.name for tensor in tensors] for tensors in (inputs, function.outputs)]
-    frozen = tf_loader.from_function(function, *ends)
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(frozen, name="")
-        converted = tfonnx.process_tf_graph(
-            graph,
-            opset=OPSET,
-            input_names=ends[0],
-            output_names=ends[1],
-            tensors_to_rename=names,
-        )
-    model = converted.make_model("")  # ONNX Runtime optimises it: tf2onnx's optimisers gain nothing
+    try:
+        model = _model(tf_loader.from_function(function, *ends), *ends, names)
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:  # tf2onnx raises all kinds, and writes operators that do not exist
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"This model cannot become an ONNX file ({reason}). Export it in another format."
+        ) from error
     for value in (*model.graph.input, *model.graph.output):
         axes = value.type.tensor_type.shape.dim
         if axes and not axes[0].dim_value:
@@ -57,14 +57,35 @@ def convert(
     if weights == "float16":
         _halve(model.graph)
     helper.set_model_props(model, dict(metadata or {}))
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except onnx.checker.ValidationError as error:  # tf2onnx writes what it does not know as it is
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"This model cannot become an ONNX file ({reason}). Export it in another format."
-        ) from error
+    onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
+
+
+def _model(graph_def, inputs, outputs, names):
+    """Converts a graph without variables to a model, whose tensors are renamed by `names`."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        converted = tfonnx.process_tf_graph(
+            graph,
+            opset=OPSET,
+            custom_op_handlers={"Erfc": (_erfc, [])},
+            input_names=inputs,
+            output_names=outputs,
+            tensors_to_rename=names,
+        )
+    # ONNX Runtime does what the other optimisers do. This one removes what lists leave behind.
+    few = {"remove_identity": IdentityOptimizer}
+    return optimizer.optimize_graph(converted, catch_errors=False, optimizers=few).make_model("")
+
+
+def _erfc(graph, node, name, arguments):
+    """Makes 1 - Erf of an Erfc, which is in Keras' GELU and which tf2onnx does not know."""
+    shape, dtype = graph.get_shape(node.output[0]), graph.get_dtype(node.output[0])
+    graph.remove_node(name)
+    one = graph.make_const(f"{name}/one", np.float32(1))
+    erf = graph.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])
+    inputs = [one.output[0], erf.output[0]]
+    graph.make_node("Sub", inputs, outputs=node.output, shapes=[shape], dtypes=[dtype])
 
 
 def _halve(graph):
@@ -72,7 +93,8 @@ def _halve(graph):
     casts = []
     for weight in graph.initializer:
         values = numpy_helper.to_array(weight)
-        if weight.data_type == TensorProto.FLOAT and values.nbytes > _SMALL:
+        # A mask has numbers that float16 lacks.
+        if values.dtype == np.float32 and values.nbytes > _SMALL and np.abs(values).max() < 60000:
             name = weight.name
             weight.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}_float16"))
             casts.append(helper.make_node("Cast", [weight.name], [name], to=TensorProto.FLOAT))
