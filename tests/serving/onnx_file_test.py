@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import small_models
-from helpers.sizes import FEATURES, LENGTH, REGIONS
+from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
 
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.clips import Clips
 from tfcap.decoding import beams, sampling
 from tfcap.decoding.options import Options
+from tfcap.ids import EOS
 from tfcap.layers import trees
 
 onnx = pytest.importorskip("onnx")
@@ -118,7 +119,12 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def model():
-    return small_models.make("updown", seed=1)
+    """A model whose captions end early, with one of the last words of the vocabulary."""
+    model = small_models.make("updown", seed=1)
+    bias = np.zeros(VOCABULARY)
+    bias[[EOS, -2, -1]] = 1.5
+    model.head.bias.assign(bias)
+    return model
 
 
 @pytest.mark.slow
