@@ -174,6 +174,10 @@ def _export_portable(args: Export) -> str:
     from tfcap.captioning import inputs
     from tfcap.serving import portable, saved_model
 
+    if args.format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
+        raise errors.UsageError(
+            "`format=onnx` needs the package tf2onnx. Run: pip install 'tfcap[onnx]'"
+        )
     out = args.export_dir
     pictures = inputs.expand(args.pictures)
     run = _load(args)

@@ -194,7 +194,7 @@ def _extend_groups(state, logp, options):
         extended.append((scores, words, origin, penalties))
         # Hypotheses that have ended, and empty slots, choose no word.
         chooses = (words != PAD) & (scores > NEVER / 2)
-        chosen = tf.one_hot(tf.where(chooses, words, -1), size)
+        chosen = tf.one_hot(words, size) * tf.cast(chooses, tf.float32)[..., None]
         used += tf.reduce_sum(chosen, 1)
     return [tf.reshape(tf.stack(column, 1), [-1, beam]) for column in zip(*extended, strict=True)]
 

@@ -160,7 +160,9 @@ def _weight(layer, name):
     if _LOOP.weights is None or (graph is None and not tf.executing_eagerly()):
         return _Weight(getattr(layer, name))
     if key not in _LOOP.weights:
-        with contextlib.nullcontext() if graph is None else graph.as_default():
+        outside = contextlib.nullcontext() if graph is None else graph.as_default()
+        # A name of their own: ONNX accepts no name that the body of the loop has, too.
+        with outside, tf.name_scope("outside"):
             weight = ops.cast(getattr(layer, name), precision.of_products(layer))
             _LOOP.weights[key] = _copies(weight, _LOOP.length)
     return _LOOP.weights[key]

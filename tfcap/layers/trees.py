@@ -82,7 +82,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
       axis: the axis that is indexed.
     """
     if in_xla() or _WITHOUT_UPDATES.get():
-        here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
+        here = tf.range(tf.shape(buffer)[axis]) == index
         here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
         return tf.where(here, tf.cast(row, buffer.dtype), buffer)
     before = [0] * axis

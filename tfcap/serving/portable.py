@@ -218,7 +218,9 @@ def _write_model(
 
         name = "captioner.onnx"
         function = trace(served, None, None)
-        onnx_file.convert(function.traced, os.path.join(folder, name), weights)
+        path = os.path.join(folder, name)
+        metadata = {"model": run.model.name, "words": "\n".join(run.vocab.words)}
+        onnx_file.convert(function.traced, path, metadata=metadata, weights=weights)
     else:
         name = "captioner.tflite"
         function = trace(served, 1, _regions(run, served))

@@ -1,0 +1,103 @@
+"""Converts a traced function to an ONNX file, which ONNX Runtime runs without TensorFlow."""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
+from tf2onnx import optimizer, tf_loader, tfonnx
+from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
+
+logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
+OPSET = 18  # the newest that tf2onnx writes
+_SMALL = 1024  # bytes; smaller constants keep float32, because they may be exact numbers
+
+
+def convert(
+    function: tf.types.experimental.ConcreteFunction,
+    path: str,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    weights: str = "float32",
+) -> None:
+    """Writes a function as an ONNX file that contains its weights.
+
+    Trace the function inside `layers.trees.without_slice_updates`. The file has the function's
+    inputs, by the names of their `tf.TensorSpec`s, and its outputs, by their keys. A first axis of
+    unknown length is called `batch`.
+
+    Args:
+      function: a function of named tensors that returns a dictionary of tensors.
+      path: path of the new file.
+      metadata: texts by name that the file contains, too; programs read them as `metadata_props`.
+      weights: dtype in which weights are stored, `float16` or `float32`. All computations are in
+        float32.
+
+    Raises:
+      ValueError: ONNX, or tf2onnx, lacks a part of the function.
+    """
+    inputs = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+    names = {tensor.name: tensor.op.name for tensor in inputs}
+    names |= {tensor.name: name for name, tensor in function.structured_outputs.items()}
+    ends = [[tensor.name for tensor in tensors] for tensors in (inputs, function.outputs)]
+    try:
+        model = _model(tf_loader.from_function(function, *ends), *ends, names)
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:  # tf2onnx raises all kinds, and writes operators that do not exist
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"This model cannot become an ONNX file ({reason}). Export it in another format."
+        ) from error
+    for value in (*model.graph.input, *model.graph.output):
+        axes = value.type.tensor_type.shape.dim
+        if axes and not axes[0].dim_value:
+            axes[0].dim_param = "batch"
+    if weights == "float16":
+        _halve(model.graph)
+    helper.set_model_props(model, dict(metadata or {}))
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+
+
+def _model(graph_def, inputs, outputs, names):
+    """Converts a graph without variables to a model, whose tensors are renamed by `names`."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        converted = tfonnx.process_tf_graph(
+            graph,
+            opset=OPSET,
+            custom_op_handlers={"Erfc": (_erfc, [])},
+            input_names=inputs,
+            output_names=outputs,
+            tensors_to_rename=names,
+        )
+    # ONNX Runtime does what the other optimisers do. This one removes what lists leave behind.
+    few = {"remove_identity": IdentityOptimizer}
+    return optimizer.optimize_graph(converted, catch_errors=False, optimizers=few).make_model("")
+
+
+def _erfc(graph, node, name, arguments):
+    """Makes 1 - Erf of an Erfc, which is in Keras' GELU and which tf2onnx does not know."""
+    shape, dtype = graph.get_shape(node.output[0]), graph.get_dtype(node.output[0])
+    graph.remove_node(name)
+    one = graph.make_const(f"{name}/one", np.float32(1))
+    erf = graph.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])
+    inputs = [one.output[0], erf.output[0]]
+    graph.make_node("Sub", inputs, outputs=node.output, shapes=[shape], dtypes=[dtype])
+
+
+def _halve(graph):
+    """Stores the large float32 weights of a graph as float16, each with a cast to float32."""
+    casts = []
+    for weight in graph.initializer:
+        values = numpy_helper.to_array(weight)
+        # A mask has numbers that float16 lacks.
+        if values.dtype == np.float32 and values.nbytes > _SMALL and np.abs(values).max() < 60000:
+            name = weight.name
+            weight.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}_float16"))
+            casts.append(helper.make_node("Cast", [weight.name], [name], to=TensorProto.FLOAT))
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
