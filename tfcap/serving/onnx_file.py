@@ -12,7 +12,7 @@ from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 
 logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
 OPSET = 18  # the newest that tf2onnx writes
-_SMALL = 1024  # bytes; smaller constants keep float32, because they may be exact numbers
+_SMALL = 1024  # bytes of a constant that keeps float32: it may be an exact number
 
 
 def convert(
@@ -41,9 +41,10 @@ def convert(
     inputs = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
     names = {tensor.name: tensor.op.name for tensor in inputs}
     names |= {tensor.name: name for name, tensor in function.structured_outputs.items()}
-    ends = [[tensor.name for tensor in tensors] for tensors in (inputs, function.outputs)]
+    read = [tensor.name for tensor in inputs]
+    written = [tensor.name for tensor in function.outputs]
     try:
-        model = _model(tf_loader.from_function(function, *ends), *ends, names)
+        model = _model(tf_loader.from_function(function, read, written), read, written, names)
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # tf2onnx raises all kinds, and writes operators that do not exist
         reason = str(error).partition("\n")[0]
