@@ -9,6 +9,7 @@ import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 from tf2onnx import optimizer, tf_loader, tfonnx
 from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
+from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
 logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
 OPSET = 18  # the newest that tf2onnx writes
@@ -26,7 +27,7 @@ def convert(
 
     Trace the function inside `layers.trees.without_slice_updates`. The file has the function's
     inputs, by the names of their `tf.TensorSpec`s, and its outputs, by their keys. A first axis of
-    unknown length is called `batch`.
+    open length is called `batch`, axis 1 of `features` is called `features_1`.
 
     Args:
       function: a function of named tensors that returns a dictionary of tensors.
@@ -52,9 +53,9 @@ def convert(
             f"This model cannot become an ONNX file ({reason}). Export it in another format."
         ) from error
     for value in (*model.graph.input, *model.graph.output):
-        axes = value.type.tensor_type.shape.dim
-        if axes and not axes[0].dim_value:
-            axes[0].dim_param = "batch"
+        for index, axis in enumerate(value.type.tensor_type.shape.dim):
+            if not axis.dim_value:
+                axis.dim_param = f"{value.name}_{index}" if index else "batch"
     if weights == "float16":
         _halve(model.graph)
     helper.set_model_props(model, dict(metadata or {}))
@@ -74,8 +75,9 @@ def _model(graph_def, inputs, outputs, names):
             output_names=outputs,
             tensors_to_rename=names,
         )
-    # ONNX Runtime does what the other optimisers do. This one removes what lists leave behind.
-    few = {"remove_identity": IdentityOptimizer}
+    # ONNX Runtime does what the other optimisers do. These remove weights that are there twice, as
+    # grappler makes a constant for each read, and what is left of lists.
+    few = {"merge": MergeDuplicatedNodesOptimizer, "identity": IdentityOptimizer}
     return optimizer.optimize_graph(converted, catch_errors=False, optimizers=few).make_model("")
 
 
