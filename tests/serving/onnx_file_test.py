@@ -13,6 +13,7 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.clips import Clips
 from tfcap.decoding import beams, sampling
 from tfcap.decoding.options import Options
+from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS
 from tfcap.layers import trees
 
@@ -29,18 +30,20 @@ def traced(model, options):
     """A graph function of features, with `draws` if the options sample."""
 
     def search(features, num_regions, draws=None):
-        mask = tf.sequence_mask(num_regions, REGIONS)
+        mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         context = model.encode({"features": features, "mask": mask})
         if draws is None:
             tokens, scores, _ = beams.beam_search(model, context, LENGTH, options)
-            return {"tokens": tokens, "scores": scores}
+            logps = word_log_probs(model, context, tf.reshape(tokens, [-1, LENGTH]))
+            logps = tf.reshape(logps, tf.shape(tokens))
+            return {"tokens": tokens, "scores": scores, "log_probs": logps}
         draws = tf.reshape(draws, [-1, LENGTH])
         results = sampling.sample(model, context, LENGTH, draws, options)
         tokens, logps = (tf.reshape(value, [-1, SAMPLES, LENGTH]) for value in results)
         return {"tokens": tokens, "log_probs": logps, "scores": tf.reduce_sum(logps, -1)}
 
     specs = {
-        "features": tf.TensorSpec([None, REGIONS, FEATURES], tf.float32, "features"),
+        "features": tf.TensorSpec([None, None, FEATURES], tf.float32, "features"),
         "num_regions": tf.TensorSpec([None], tf.int32, "num_regions"),
     }
     if options.search == "sample":
@@ -145,10 +148,11 @@ def test_a_file_says_what_it_holds(function, path):
     session = opened(path)
     assert session.get_modelmeta().custom_metadata_map == {"words": "pad\nbos"}
     assert {value.name: (value.type, value.shape) for value in session.get_inputs()} == {
-        "features": ("tensor(float)", ["batch", REGIONS, FEATURES]),
+        "features": ("tensor(float)", ["batch", "features_1", FEATURES]),
         "num_regions": ("tensor(int32)", ["batch"]),
     }
     assert {value.name: (value.type, value.shape) for value in session.get_outputs()} == {
+        "log_probs": ("tensor(float)", ["batch", 3, LENGTH]),
         "scores": ("tensor(float)", ["batch", 3]),
         "tokens": ("tensor(int32)", ["batch", 3, LENGTH]),
     }

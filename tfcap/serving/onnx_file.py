@@ -9,10 +9,11 @@ import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 from tf2onnx import optimizer, tf_loader, tfonnx
 from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
+from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
 logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
 OPSET = 18  # the newest that tf2onnx writes
-_SMALL = 1024  # bytes; smaller constants keep float32, because they may be exact numbers
+_SMALL = 1024  # bytes of a constant that keeps float32: it may be an exact number
 
 
 def convert(
@@ -26,7 +27,7 @@ def convert(
 
     Trace the function inside `layers.trees.without_slice_updates`. The file has the function's
     inputs, by the names of their `tf.TensorSpec`s, and its outputs, by their keys. A first axis of
-    unknown length is called `batch`.
+    open length is called `batch`, axis 1 of `features` is called `features_1`.
 
     Args:
       function: a function of named tensors that returns a dictionary of tensors.
@@ -41,9 +42,10 @@ def convert(
     inputs = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
     names = {tensor.name: tensor.op.name for tensor in inputs}
     names |= {tensor.name: name for name, tensor in function.structured_outputs.items()}
-    starts, ends = ([tensor.name for tensor in tensors] for tensors in (inputs, function.outputs))
+    read = [tensor.name for tensor in inputs]
+    written = [tensor.name for tensor in function.outputs]
     try:
-        model = _model(tf_loader.from_function(function, starts, ends), starts, ends, names)
+        model = _model(tf_loader.from_function(function, read, written), read, written, names)
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # tf2onnx raises all kinds, and writes operators that do not exist
         reason = str(error).partition("\n")[0]
@@ -51,9 +53,9 @@ def convert(
             f"This model cannot become an ONNX file ({reason}). Export it in another format."
         ) from error
     for value in (*model.graph.input, *model.graph.output):
-        axes = value.type.tensor_type.shape.dim
-        if axes and not axes[0].dim_value:
-            axes[0].dim_param = "batch"
+        for index, axis in enumerate(value.type.tensor_type.shape.dim):
+            if not axis.dim_value:
+                axis.dim_param = f"{value.name}_{index}" if index else "batch"
     if weights == "float16":
         _halve(model.graph)
     helper.set_model_props(model, dict(metadata or {}))
@@ -73,8 +75,9 @@ def _model(graph_def, inputs, outputs, names):
             output_names=outputs,
             tensors_to_rename=names,
         )
-    # ONNX Runtime does what the other optimisers do. This one removes what lists leave behind.
-    few = {"remove_identity": IdentityOptimizer}
+    # ONNX Runtime does what the other optimisers do. These remove weights that are there twice, as
+    # grappler makes a constant for each read, and what is left of lists.
+    few = {"merge": MergeDuplicatedNodesOptimizer, "identity": IdentityOptimizer}
     return optimizer.optimize_graph(converted, catch_errors=False, optimizers=few).make_model("")
 
 
