@@ -41,9 +41,9 @@ def convert(
     inputs = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
     names = {tensor.name: tensor.op.name for tensor in inputs}
     names |= {tensor.name: name for name, tensor in function.structured_outputs.items()}
-    ends = [[tensor.name for tensor in tensors] for tensors in (inputs, function.outputs)]
+    starts, ends = ([tensor.name for tensor in tensors] for tensors in (inputs, function.outputs))
     try:
-        model = _model(tf_loader.from_function(function, *ends), *ends, names)
+        model = _model(tf_loader.from_function(function, starts, ends), starts, ends, names)
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # tf2onnx raises all kinds, and writes operators that do not exist
         reason = str(error).partition("\n")[0]
