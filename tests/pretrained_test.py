@@ -21,6 +21,7 @@ from tfcap.runs import checkpoints, compact
 FOLDER = pathlib.Path(pretrained.packaged_directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
 FILES |= {"dataset.json", "info.json", "params.yaml", "vocab.txt"}
+FILES |= {"captioner.json", "captioner.tflite"}
 
 
 def test_a_run_of_the_same_name_goes_first_and_another_folder_does_not(tmp_path, monkeypatch):
@@ -66,11 +67,6 @@ def test_a_model_is_small_and_holds_no_picture_and_no_caption(name):
 def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     tmp_path, monkeypatch, capsys
 ):
-    try:
-        networks.wheel_file()
-    except ValueError:
-        pytest.skip("the extra lite is not installed")
-
     def refused(*_, **__):
         raise OSError("there is no network")
 
@@ -84,10 +80,17 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     path, _, sentence = capsys.readouterr().out.strip().partition("\t")
     captioner = tfcap.load()
     assert captioner("photo.jpg").text == sentence and "of flickr8k, beam" in repr(captioner)
-    assert captioner.model.name == "updown"
     expected = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
     assert path == "photo.jpg" and 3 < len(sentence.split()) < 21
     assert set(sentence.split()) <= set(expected)
+    try:
+        networks.wheel_file()
+    except ValueError:
+        pytest.skip("the extra lite is not installed")
+    assert captioner.model.name == "updown"  # the run beside the file
+    by_run = tfcap.load(beam=3)("photo.jpg")
+    assert by_run.text == sentence
+    assert by_run.score == pytest.approx(captioner("photo.jpg").score, abs=0.05)
 
 
 @pytest.mark.slow

@@ -419,7 +419,7 @@ class RecurrentCaptioner(Captioner):
     def decode(self, context, tokens, training=False):
         words = self.embed(tokens, training)
         rows = tf.shape(tokens)[0]
-        length = tokens.shape[1] or tf.shape(tokens)[1]
+        length = tokens.shape[1] or tf.shape(tokens)[1]  # ONNX needs a number
         cache = self.init_cache(context, self.max_length)
         cache = repeat(cache, rows // tf.shape(tf.nest.flatten(cache)[0])[0])
         by_time = tf.TensorArray(

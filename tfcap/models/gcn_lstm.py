@@ -135,9 +135,9 @@ class GCNLSTM(TopDownCaptioner):
         super().__init__(*sizes, **kwargs)
         if not 0 < regions < self.feature_dim:
             raise ValueError(
-                f"`regions` must be 1 to {self.feature_dim - 1}, not {regions}. Each row of the "
+                f"regions must be 1 to {self.feature_dim - 1}, not {regions}. Each row of the "
                 f"feature files has {self.feature_dim} numbers: first the features of a region, "
-                "then as many labels of relations as `regions` says."
+                "then as many labels of relations as the option says."
             )
         self.width = width
         self.labels = labels

@@ -13,7 +13,7 @@ CARD = "MODEL_CARD.md"
 DEFAULT = "flickr8k"  # the model of `tfcap.load()`, and of caption and demo without --model_dir
 _DIRECTORY = pathlib.Path(__file__).parent
 # What a run directory, an export, or the directory of the versions of an export holds.
-_MODEL = ("params.yaml", "saved_model.pb")
+_MODEL = ("params.yaml", "saved_model.pb", "captioner.json")
 
 
 def names() -> list[str]:

@@ -8,14 +8,17 @@ Letters: B pictures, K captions of a picture, R regions, F feature width, T `max
 height and width of a resized picture.
 """
 
+import copy
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flatbuffers
 import numpy as np
 import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
 
 from tfcap import files
 from tfcap.backbones.backbone import Backbone
@@ -29,6 +32,7 @@ from tfcap.serving.standalone import caption
 
 WORDS = "words.txt"
 _SAME = 1e-3  # largest difference of scores, float32, between the file and the run
+_SMALL = 1024  # bytes; smaller constants may be exact numbers
 _BATCH = 16  # pictures that are compared at once
 
 
@@ -257,17 +261,59 @@ def litert(function: Function, weights: str) -> bytes:
       ValueError: an operation of the function has no operator in LiteRT.
     """
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.traced], function.owner)
-    if weights != "float32":
+    if weights == "int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if weights == "float16":
-        converter.target_spec.supported_types = [tf.float16]
     try:
-        return converter.convert()
+        content = converter.convert()
     except Exception as error:  # TensorFlow raises a private type
         reason = next((line for line in str(error).splitlines() if "op" in line), str(error))
         raise ValueError(
             f"The model cannot be converted to LiteRT: {reason[:300]}. Use `format=saved_model`."
         ) from error
+    return _halved(content) if weights == "float16" else content
+
+
+def _halved(content: bytes) -> bytes:
+    """Stores the large float32 weights of a LiteRT file as float16, each with a DEQUANTIZE.
+
+    The converter could do this, too, but also with small numbers such as the 1e-9 of a divisor and
+    the -1e9 of a mask, which float16 lacks.
+    """
+    model = schema.ModelT.InitFromPackedBuf(content)
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.DEQUANTIZE
+    model.operatorCodes.append(code)
+    halves: dict[int, int] = {}  # the buffers, by those that they replace
+    for graph in model.subgraphs:
+        operators = []
+        for index, tensor in enumerate(list(graph.tensors)):
+            data = model.buffers[tensor.buffer].data
+            if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) < _SMALL:
+                continue
+            if tensor.buffer not in halves:
+                values = np.frombuffer(data, np.float32)
+                if np.abs(values).max() > np.finfo(np.float16).max:
+                    continue
+                half = schema.BufferT()
+                half.data = np.frombuffer(values.astype(np.float16).tobytes(), np.uint8)
+                halves[tensor.buffer] = len(model.buffers)
+                model.buffers.append(half)
+            stored = copy.copy(tensor)
+            stored.name = tensor.name + b"_float16"
+            stored.type = schema.TensorType.FLOAT16
+            stored.buffer = halves[tensor.buffer]
+            operator = schema.OperatorT()
+            operator.opcodeIndex = len(model.operatorCodes) - 1
+            operator.inputs, operator.outputs = [len(graph.tensors)], [index]
+            graph.tensors.append(stored)
+            tensor.buffer = 0  # the buffer of tensors without constant values
+            operators.append(operator)
+        graph.operators = operators + graph.operators
+    for replaced in halves:
+        model.buffers[replaced].data = None
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
 
 
 def _check_captions(captioner: caption.Captioner, function: Function, weights: str) -> None:
