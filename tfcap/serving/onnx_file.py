@@ -8,6 +8,7 @@ import onnx
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 from tf2onnx import optimizer, tf_loader, tfonnx
+from tf2onnx.onnx_opset.tensor import ScatterND
 from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
@@ -70,7 +71,7 @@ def _model(graph_def, inputs, outputs, names):
         converted = tfonnx.process_tf_graph(
             graph,
             opset=OPSET,
-            custom_op_handlers={"Erfc": (_erfc, [])},
+            custom_op_handlers={"Erfc": (_erfc, []), "ScatterNd": (_scatter_nd, ["ScatterND"])},
             input_names=inputs,
             output_names=outputs,
             tensors_to_rename=names,
@@ -89,6 +90,12 @@ def _erfc(graph, node, name, arguments):
     erf = graph.make_node("Erf", node.input, shapes=[shape], dtypes=[dtype])
     inputs = [one.output[0], erf.output[0]]
     graph.make_node("Sub", inputs, outputs=node.output, shapes=[shape], dtypes=[dtype])
+
+
+def _scatter_nd(graph, node, name, arguments):
+    """Makes a ScatterND that sums values at the same index, of which tf2onnx keeps the last."""
+    ScatterND.version_11(graph, node)
+    node.set_attr("reduction", "add")
 
 
 def _halve(graph):
