@@ -186,8 +186,7 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
     )
     if args.rerank and captioner.runtime.exported:
         raise errors.UsageError(
-            "`rerank` needs a run, but `model_dir` is an exported SavedModel. Give the directory "
-            "of the run."
+            "`rerank` needs a run, but `model_dir` is an export. Give the directory of the run."
         )
     return captioner
 

@@ -88,7 +88,7 @@ def _models(args: Demo) -> "dict[str, Model]":
         if not directory or os.path.isdir(args.beside):  # a directory may have "=" in its name
             name = _name(args.beside)
             directory = args.beside
-        if captioning.exported_model(directory):
+        if captioning.exported_model(directory) or captioning.portable_directory(directory):
             captioner = captioning.load(directory)
         else:
             # The path of a checkpoint belongs to one run.

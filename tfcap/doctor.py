@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from packaging.requirements import Requirement
 
-from tfcap import cli, files, gpus, progress
+from tfcap import captioning, cli, files, gpus, progress
 from tfcap.arguments import argument, arguments, takes
 
 if TYPE_CHECKING:
@@ -308,6 +309,10 @@ def _data_of_run(run: "Run", data_dir: str | None) -> Iterator[Finding]:
 def _export(export_dir: str) -> Iterator[Finding]:
     import tensorflow as tf
 
+    if captioning.portable_directory(export_dir):
+        caption = captioning.load(export_dir)(np.zeros([64, 64, 3], np.uint8))
+        yield Finding(OK, f"the export {export_dir} captions a black picture: {caption.text}")
+        return
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:

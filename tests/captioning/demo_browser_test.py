@@ -66,7 +66,7 @@ def test_a_dropped_picture_is_captioned_without_any_other_network(page, site, pi
     script = "return [...document.querySelectorAll(arguments[0])].map(w => w.style.cssText)"
     chances = [f"--p: {100 * np.exp(log):.1f};" for log in answer["log_probs"][0]]
     assert page.execute_script(script, ".run-0 .word") == chances
-    assert "gives no probabilities of words and no attention" in all_of(page, ".model")[1].text
+    assert "This is an exported model. It gives no attention" in all_of(page, ".model")[1].text
     scores = [score.text for score in all_of(page, ".run-0 .score")]
     assert scores == [f"{score:.2f}".replace("-", "\u2212") for score in answer["scores"]]
     assert not [url for url in requested(page) if not url.startswith((site.url, "blob:", "data:"))]

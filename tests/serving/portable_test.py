@@ -10,13 +10,14 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert import interpreter
 from ai_edge_litert import schema_py_generated as schema
 from helpers import captions, commands, small_models, systems
 from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
 
 import tfcap
 from tfcap import caption as caption_command
-from tfcap import errors, export, runs
+from tfcap import doctor, errors, export, runs
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.decoding import Options
 from tfcap.decoding.search import Search
@@ -213,7 +214,7 @@ def test_a_run_beside_it_does_the_rest(float32, trained, captioner, pictures, tm
     assert tfcap.load(tmp_path, beam=4).decoding["beam"] == 4
 
 
-def test_eight_bits_are_smaller_and_say_what_they_change(trained, pictures, tmp_path, capsys):
+def test_fewer_bits_say_what_they_change(float32, trained, pictures, tmp_path, capsys):
     for weights in ("float16", "int8"):
         flags = ["--model_dir", trained, "--format=litert", f"--weights={weights}"]
         flags += ["--pictures", pathlib.Path(pictures[0]).parent]
@@ -221,8 +222,28 @@ def test_eight_bits_are_smaller_and_say_what_they_change(trained, pictures, tmp_
         measured = json.loads((tmp_path / weights / "captioner.json").read_text())["measured"]
         assert measured["pictures"] == 84
         assert f"{measured['equal']} of 84 pictures are those of the run" in capsys.readouterr().out
-    sizes = [(tmp_path / name / "captioner.tflite").stat().st_size for name in ("float16", "int8")]
-    assert sizes[1] < sizes[0]
+    folders = tmp_path / "float16", pathlib.Path(float32)
+    half, whole = ((folder / "captioner.tflite").stat().st_size for folder in folders)
+    assert half < 0.8 * whole
+
+
+def test_half_precision_keeps_small_constants(tmp_path):
+    """A divisor of 1e-9 and a mask of -1e9 are no numbers of float16."""
+    weights = np.random.default_rng(1).normal(size=(300, 40)).astype(np.float32)
+
+    def function(images):
+        values = tf.matmul(images, tf.constant(weights)) * 0.0
+        return {"y": values / (values + 1e-9) + tf.constant([1e-7] * 40) - 1e9}
+
+    specs = {"images": tf.TensorSpec([1, 300], tf.float32, "images")}
+    traced = tf.function(function, autograph=False).get_concrete_function(**specs)
+    function = portable.Function(traced, specs, tf.Module())
+    contents = [portable.litert(function, kind) for kind in ("float32", "float16")]
+    assert len(contents[1]) < 0.6 * len(contents[0])
+    for content in contents:
+        run = interpreter.Interpreter(model_content=content).get_signature_runner()
+        result = run(images=np.ones([1, 300], np.float32))["y"]
+        np.testing.assert_array_equal(result, np.full([1, 40], -1e9, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -236,6 +257,11 @@ def test_eight_bits_are_smaller_and_say_what_they_change(trained, pictures, tmp_
 def test_flags_that_do_not_fit_are_refused(flags, reason, tmp_path):
     with pytest.raises(errors.UsageError, match=reason):
         commands.run_here(export, "--model_dir=a", "--export_dir", tmp_path / "out", *flags)
+
+
+def test_the_doctor_captions_with_it(float32):
+    [*_, finding] = doctor.findings(export_dir=float32)
+    assert finding.status == doctor.OK and "captions a black picture: " in finding.text
 
 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):

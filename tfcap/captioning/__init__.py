@@ -27,7 +27,7 @@ __all__ = [
     "captioner_of_run",
     "exported_model",
     "load",
-    "portable_model",
+    "portable_directory",
 ]
 
 
@@ -102,7 +102,7 @@ def _export(path: str | os.PathLike, needs_run: bool) -> str | None:
     """Returns the directory of the export at a path; None if the run there is to be loaded."""
     if exported := exported_model(path):
         return exported
-    portable = portable_model(path)
+    portable = portable_directory(path)
     return None if portable and needs_run and has_run(portable) else portable
 
 
@@ -134,7 +134,7 @@ def exported_model(directory: str | os.PathLike) -> str | None:
     return None
 
 
-def portable_model(path: str | os.PathLike) -> str | None:
+def portable_directory(path: str | os.PathLike) -> str | None:
     """Returns the directory of a portable export, or None if there is none.
 
     Args:

@@ -152,7 +152,7 @@ class Model {
     const title = several ? element("h2", { class: "name" }, element("span", { class: `badge run-${run}` }, "AB"[run]), said.name) : "";
     this.card = element("article", { class: `model caption run-${run}`, "data-model": said.path }, title, this.text, this.beams);
     if (said.exported) this.card.append(element("p", { class: "small" },
-      "This is an exported model. It gives no probabilities of words and no attention: start the page with the directory of the run to see them."));
+      "This is an exported model. It gives no attention: start the page with the directory of the run to see it."));
     const { decoding } = said;
     const wide = decoding ? Math.min(8, decoding.search === "beam" ? decoding.beam : decoding.samples) : 3;
     this.beams.style.setProperty("--beams", wide);
@@ -343,7 +343,7 @@ async function start() {
   byId("about").textContent = about.models.map((model) => model.about).join(" · ");
   byId("models").classList.toggle("several", about.models.length > 1);
   models = about.models.map((said, run) => new Model(said, run));
-  const knows = about.models.some((model) => !model.exported);
+  const knows = about.models.some((model) => model.decoding);  // a SavedModel has none, and no probabilities
   byId("scale").hidden = !knows;
   byId("hint").textContent = `${pointAt} to see its attention.`;
   buildOptions();

@@ -179,7 +179,7 @@ class ImageCaptioner:
 
         Raises:
           ValueError: `images` is of a type that holds no pictures; `attention` is wrong; or
-            `attention` is given, but the captioner is an exported SavedModel.
+            `attention` is given, but the captioner is an export.
         """
         if attention not in (None, *KINDS):
             raise ValueError(f"`attention` must be {', '.join(KINDS)} or None, not {attention!r}.")
@@ -207,7 +207,7 @@ class ImageCaptioner:
         """The Keras model of the captioner.
 
         Raises:
-          ValueError: the captioner is an exported SavedModel.
+          ValueError: the captioner is an export.
         """
         return self.runtime.trained.model
 
@@ -225,7 +225,7 @@ class ImageCaptioner:
             in `mrnn,beam=10`.
 
         Raises:
-          ValueError: a change is wrong, or the captioner is an exported SavedModel.
+          ValueError: a change is wrong, or the captioner is an export.
         """
         return ImageCaptioner(self.runtime.trained.with_decoding(decoding))
 
@@ -270,7 +270,7 @@ class ImageCaptioner:
           A list of `Match`, most probable first, for one text; a list of such lists for several.
 
         Raises:
-          ValueError: a text has no word, or the captioner is an exported SavedModel.
+          ValueError: a text has no word, or the captioner is an export.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
@@ -308,7 +308,7 @@ class ImageCaptioner:
           A `Collection`, with the methods `search` (by text) and `nearest` (by picture).
 
         Raises:
-          ValueError: the captioner is an exported SavedModel, the data cannot be read or does not
+          ValueError: the captioner is an export, the data cannot be read or does not
             fit the run, or the split has no images.
         """
         from tfcap.captioning.collection import Collection
@@ -330,7 +330,7 @@ class ImageCaptioner:
           single picture. If a detector finds fewer regions in a picture, the other rows are zeros.
 
         Raises:
-          ValueError: a picture cannot be read, or the captioner is an exported SavedModel.
+          ValueError: a picture cannot be read, or the captioner is an export.
         """
         features = [
             self._features(_without_failures(batch, strict=True)).numpy()
@@ -347,7 +347,7 @@ class ImageCaptioner:
         `directory/2`. The result is the path of the subdirectory.
 
         Raises:
-          ValueError: the captioner is itself an exported SavedModel.
+          ValueError: the captioner is itself an export.
         """
         return self.runtime.trained.export(os.path.expanduser(directory))
 

@@ -196,15 +196,26 @@ def _check(run: Run, served: CaptionServer, format: str) -> None:
                 "its detector finds a different number of regions in each picture, for which "
                 "LiteRT and ONNX have no operator"
             )
-    elif served.backbone is not None and served.backbone.resizing["resize"] == "nearest":
-        reason = "the script beside the file cannot resize to the nearest pixels"
     elif served.search.consensus is not None:
         reason = "order=consensus looks up n-grams in a table, for which they have no operator"
+    elif served.backbone is not None:
+        reason = _cannot_resize(served.backbone, format)
     if reason:
         raise ValueError(
             f"{run.directory} cannot be exported with `format={format}`: {reason}. Use "
             "`format=saved_model`."
         )
+
+
+def _cannot_resize(backbone: Backbone | Backbones, format: str) -> str:
+    """Says why the script or the page cannot resize pictures for a backbone; "" if it can."""
+    resizing = backbone.resizing
+    if resizing["resize"] == "nearest":
+        return "the script beside the file cannot resize to the nearest pixels"
+    plain = resizing["resize"] in ("bilinear", "pillow") and resizing.get("antialias", True)
+    if format == "web" and not (plain and resizing.keys() <= {"image_size", "resize", "antialias"}):
+        return "its page can only resize pictures bilinearly with antialiasing, without a crop"
+    return ""
 
 
 def _regions(run: Run, served: CaptionServer) -> int | None:
