@@ -90,7 +90,7 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     assert captioner.model.name == "updown"  # the run beside the file
     by_run = tfcap.load(beam=3)("photo.jpg")
     assert by_run.text == sentence
-    assert by_run.score == pytest.approx(captioner("photo.jpg").score, abs=0.05)
+    assert by_run.score == pytest.approx(captioner("photo.jpg").score, abs=0.2)
 
 
 @pytest.mark.slow
