@@ -1,5 +1,6 @@
 """The command: what is well is ok, and each damage is a problem with exit code 3."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import commands
-from helpers.prepared import write_directory
+from helpers.prepared import make_record, write_directory, write_splits
+from PIL import Image
 
 from tfcap import doctor, runs
+from tfcap.data.tokens import Vocab
 
 SHARD = "train-00000-of-00002.tfrecord"
 LINE = re.compile(r"(ok|warning|problem) +\S.*: \S.*")
@@ -73,6 +76,110 @@ def test_damaged_data(folder, damage, check, word):
     damage(folder)
     result = problems(data_dir=folder)
     assert list(result) == [check] and word in result[check]
+
+
+def photo(path, seed: int, size=(160, 120)) -> None:
+    """Writes a picture with patches of colour; the seed draws them."""
+    patches = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), np.uint8)
+    Image.fromarray(patches).resize((160, 120), Image.Resampling.BICUBIC).resize(size).save(path)
+
+
+@pytest.fixture
+def splits(tmp_path):
+    """A prepared directory of 7 images in train and 5 in val; val/1.jpg is a copy of train/4.jpg.
+
+    It has the pictures of val/0.jpg to val/3.jpg only. The features of val/3.jpg are those of
+    train/6.jpg.
+    """
+    for split, numbers in (("train", range(7)), ("val", range(4))):
+        (tmp_path / "images" / split).mkdir(parents=True)
+        for i in numbers:
+            photo(tmp_path / "images" / split / f"{i}.jpg", i if split == "train" else 20 + i)
+    photo(tmp_path / "images" / "val" / "1.jpg", 4, (80, 60))
+    made = {}
+    for split, count, first in (("train", 7, 0), ("val", 5, 30)):
+        made[split] = [
+            dataclasses.replace(
+                make_record(first + i, captions=(f"{split} number {i}.", "A dog .")),
+                file_name=f"{split}/{i}.jpg",
+            )
+            for i in range(count)
+        ]
+    made["val"][3] = dataclasses.replace(made["val"][3], features=made["train"][6].features)
+
+    def write(made=made, **entries):
+        vocab = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", "a", "dog"])
+        entries = {"images": str(tmp_path / "images"), "document_frequency": None} | entries
+        features = {"dim": 6, "max_regions": 3}
+        (tmp_path / "data").mkdir()
+        write_splits(str(tmp_path / "data"), made, vocab, name="leak", features=features, **entries)
+        return tmp_path / "data"
+
+    return made, write
+
+
+def texts_of(folder, check: str) -> list[tuple[str, str]]:
+    """The status and the text of the findings of a check of prepared data."""
+    found = list(doctor.findings(data_dir=str(folder)))
+    assert not [f for f in found if f.status == doctor.PROBLEM], found
+    return [(f.status, f.text) for f in found if f.check == check]
+
+
+def test_a_copy_of_a_picture_in_another_split_is_named(splits):
+    (found,) = texts_of(splits[1](), "same pictures")
+    assert found[0] == doctor.WARNING
+    assert found[1].startswith("1 of 5 images of val are nearly the same as images of train")
+    assert "; 1 of them are missing in " in found[1]
+    assert ": val/1.jpg and train/4.jpg. Leave them out of train" in found[1]
+
+
+def test_features_are_compared_where_no_picture_is_there(splits):
+    (found,) = texts_of(splits[1](images=None), "same pictures")
+    assert found[0] == doctor.WARNING and "val/3.jpg and train/6.jpg." in found[1]
+    assert "by their features, because no picture file is there" in found[1]
+
+
+def test_pictures_in_the_records_are_compared(splits, tmp_path):
+    made, write = splits
+    for split, records in made.items():
+        for i, record in enumerate(records):
+            path = tmp_path / "images" / split / f"{i}.jpg"
+            picture = path.read_bytes() if path.exists() else b"damaged"
+            records[i] = dataclasses.replace(record, picture=picture)
+    (found,) = texts_of(write(images=None, pictures={}), "same pictures")
+    assert found[0] == doctor.WARNING and "val/1.jpg and train/4.jpg." in found[1]
+
+
+def test_different_pictures_are_well(splits, tmp_path):
+    photo(tmp_path / "images" / "val" / "1.jpg", 99)
+    (found,) = texts_of(splits[1](), "same pictures")
+    assert found[0] == doctor.OK and found[1].startswith("none in two splits (compared by their ")
+
+
+def test_captions_in_two_splits_are_counted(splits):
+    made, write = splits
+    found = texts_of(write(), "same captions")
+    text = (
+        "5 of 10 captions of val stand in train as well, 50.0 %: 'a dog'. A model that has learnt"
+    )
+    assert [status for status, _ in found] == [doctor.WARNING] and found[0][1].startswith(text)
+
+
+def test_sentences_of_reports_are_counted(splits):
+    made, write = splits
+    for split, records in made.items():
+        for i, record in enumerate(records):
+            text = f"No edema. {split} {i} is seen" + ". The heart is normal." * (i < 2)
+            records[i] = dataclasses.replace(record, captions=[text])
+    found = texts_of(write(), "same captions")
+    assert found == [
+        (doctor.OK, "0 of 5 captions of val stand in train as well"),
+        (
+            doctor.OK,
+            "16 of 28 sentences stand in several captions, 57.1 %: 'no edema' in 12, 'the heart is "
+            "normal' in 4",
+        ),
+    ]
 
 
 @pytest.mark.slow

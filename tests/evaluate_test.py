@@ -7,13 +7,17 @@ import shutil
 import numpy as np
 import pytest
 from helpers import commands
+from helpers.photos import make_features
 
 import tfcap
 from tfcap import configs, errors, evaluate, runs
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, write_references
+from tfcap.files import file_sha256
 from tfcap.inference.likelihood import perplexities_of_split
 from tfcap.inference.rerank import ConsensusReranker
 from tfcap.metrics import diversity, results
+from tfcap.preparing.build import prepare
+from tfcap.preparing.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -254,6 +258,67 @@ def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
     assert list(result.captions.values()) == [ranked.captions for ranked in wanted]
 
 
+@pytest.mark.usefixtures("no_java")
+def test_nocaps_is_scored_by_domain_and_its_server_gets_a_list(tmp_path, capsys):
+    """The domains come through prepare, or from the file of the references."""
+    features = make_features(tmp_path)[2]
+    domains = ["in-domain", "near-domain", "out-domain"] * 4
+    images = [
+        {"id": i, "file_name": f"{i}.jpg", "domain": domain, "open_images_id": f"{i:016x}"}
+        for i, domain in enumerate(domains)
+    ]
+    texts = [
+        (i, f"A {color} dog {n}.") for i in range(12) for n, color in enumerate(("red", "blue"))
+    ]
+    annotations = [{"id": n, "image_id": i, "caption": text} for n, (i, text) in enumerate(texts)]
+    source = tmp_path / "nocaps_val_4500_captions.json"
+    source.write_text(json.dumps({"images": images, "annotations": annotations}))
+    (tmp_path / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\na\n")  # that of a run
+    prepare(Settings(captions=source, vocab=tmp_path / "vocab.txt", **features))
+    data = PreparedData.load(features["out"])
+    assert data.domains("val") == dict(enumerate(domains))
+    predictions = tmp_path / "predictions.json"
+    results.write_results(predictions, {i: f"a red dog {i % 3}" for i in range(12)})
+    written = []
+    for references in (source, f"{data.folder}/references_val.json"):
+        scores, server = tmp_path / "scores.json", tmp_path / "nocaps.json"
+        files = ["--predictions", predictions, "--references", references, "--metrics", scores]
+        files += ["--data_dir", data.folder, "--scores=BLEU,CIDEr", "--submission", server]
+        commands.run_here(evaluate, *files)
+        written.append(json.loads(scores.read_text()))
+        assert json.loads(server.read_text()) == json.loads(predictions.read_text())
+        printed = capsys.readouterr().out
+        assert re.search(r"^ +in-domain +near-domain +out-domain +all$", printed, re.MULTILINE)
+        assert re.search(r"^images +4 +4 +4 +12$", printed, re.MULTILINE)
+        assert f"{server}: captions of 12 images" in printed
+    assert written[0] == written[1] and list(written[0]["domains"]) == sorted(set(domains))
+    assert written[0]["domains"]["in-domain"]["BLEU-1"] > written[0]["BLEU-1"]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_run_is_scored_by_domain(trained, shapes, tmp_path):
+    folder = shutil.copytree(shapes, tmp_path / "data")
+    references = PreparedData.load(shapes).references("val")
+    names = PreparedData.load(shapes).file_names("val")
+    domains = {image: ("in-domain", "out-domain")[i % 2] for i, image in enumerate(references)}
+    items = [(image, names[image], texts) for image, texts in references.items()]
+    write_references(folder, "val", items, domains)
+    content = json.loads((folder / "dataset.json").read_text())
+    content["splits"]["val"]["references_sha256"] = file_sha256(folder / "references_val.json")
+    (folder / "dataset.json").write_text(json.dumps(content))
+    server = tmp_path / "server.json"
+    scores = evaluate.evaluate(
+        model_dir=trained, data_dir=str(folder), metrics="BLEU", submission=str(server)
+    )
+    assert {name: values["images"] for name, values in scores.domains.items()} == {
+        "in-domain": 6,
+        "out-domain": 6,
+    }
+    rows = json.loads(server.read_text())
+    assert [row["image_id"] for row in rows] == list(references)
+    assert all(row.keys() == {"image_id", "caption"} for row in rows)
+
+
 @pytest.mark.parametrize(
     ("given", "part"),
     [
@@ -262,6 +327,7 @@ def test_a_file_of_hypotheses_is_reranked_without_a_model(data, tmp_path):
         ("--predictions RESULTS --references REFERENCES --rerank oracle", "needs --data_dir"),
         ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),
         ("--predictions RESULTS --submission a.zip --split test", "all 40775 images of test2014"),
+        ("--model_dir a --submission a.json --limit 5", "takes the captions of a whole split"),
         ("--model_dir a --scores FOO", "'FOO' is not among the scores: BLEU"),
     ],
 )

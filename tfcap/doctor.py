@@ -8,6 +8,8 @@ Without flags it checks only the machine. Each line that it prints begins with `
 if there is a problem, else 0.
 """
 
+import io
+import itertools
 import os
 import platform
 import sys
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 OK = "ok"
 WARNING = "warning"
 PROBLEM = "problem"
+_PAIRS = 10  # pictures that are named
+_MANY = 0.1  # share of captions in another split of which the doctor warns
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
 
 
@@ -53,7 +57,9 @@ class Doctor:
     """The arguments of the function `findings`, which are also the flags of the command."""
 
     data_dir: str | None = argument(
-        "Prepared directory to check; reads every record.", default=None, kw_only=False
+        "Prepared directory to check; reads every record, and compares the splits.",
+        default=None,
+        kw_only=False,
     )
     model_dir: str | None = argument(
         "Directory of a training run to check.", default=None, kw_only=False
@@ -186,25 +192,38 @@ def _data(directory: str) -> Iterator[Finding]:
         f"{directory} has {images} images, at most {data.max_regions} regions of "
         f"{data.feature_dim} features, {len(data.vocab)} words",
     )
+    described: dict[str, np.ndarray] = {}
     for split in splits:
-        yield from _checked(f"records of {split}", _records, data, split)
+        yield from _checked(f"records of {split}", _records, data, split, described)
     yield from _checked("backbone of the data", _backbone, data.fingerprint, directory)
+    yield from _checked("same pictures", _same_pictures, data, described)
+    yield from _checked("same captions", _same_captions, data)
 
 
-def _records(data: "PreparedData", split: str) -> Iterator[Finding]:
+def _records(
+    data: "PreparedData", split: str, described: dict[str, np.ndarray]
+) -> Iterator[Finding]:
+    """Reads every record of a split, and describes its images in `described` for `data.leaks`."""
     import tensorflow as tf
 
+    from tfcap.data import leaks
     from tfcap.data.record import parse_pictures
 
     ids = data.index(split).id
     references = data.references(split)
     captions = done = 0
+    parts: list[np.ndarray] = []
     with data.readable_errors():
         batches = data.examples(split, tf.data.Dataset.range(len(ids))).batch(64)
         for batch in progress.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
             images = data.parse(batch)
             if data.has_pictures:
-                parse_pictures(batch, data.max_regions)
+                contents = parse_pictures(batch, data.max_regions)["picture"].numpy()
+                parts += leaks.describe_pictures(map(io.BytesIO, contents))
+            else:
+                parts.append(
+                    leaks.describe_features(images["features"].numpy(), images["mask"].numpy())
+                )
             for image, texts in zip(images["id"].numpy(), images["captions"], strict=True):
                 if image != ids[done] or len(texts) != len(references.get(image, ())):
                     raise ValueError(
@@ -214,7 +233,97 @@ def _records(data: "PreparedData", split: str) -> Iterator[Finding]:
                     )
                 captions += len(texts)
                 done += 1
+    described[split] = np.vstack(parts)
     yield Finding(OK, f"{done} images with {captions} captions can be read, all numbers finite")
+
+
+def _same_pictures(data: "PreparedData", described: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    """Names images of different splits that are nearly the same.
+
+    Args:
+      data: the prepared data.
+      described: name of the split -> descriptions of its pictures if the records have them, else of
+        its features. A split whose records cannot be read is missing.
+    """
+    from tfcap.data import leaks
+
+    if len(described) < 2:
+        return
+    what = "pictures"
+    if not data.has_pictures:
+        paths = {split: data.picture_paths(split) for split in described}
+        number = sum(map(len, paths.values()))
+        if number and not data.frames:
+            missing = sum(map(len, described.values())) - number
+            what += f"; {missing} of them are missing in {data.images}" if missing else ""
+            described = {split: _described(data, split, own) for split, own in paths.items()}
+        else:
+            what = "features"
+            what += " of clips" if data.frames else ", because no picture file is there"
+            described = leaks.centred(described)
+    names = {}
+    for split in described:
+        by_image = data.file_names(split)
+        names[split] = [by_image[image] for image in data.index(split).id]
+    found = False
+    for first, second in itertools.combinations(described, 2):
+        place, alike = leaks.most_alike(described[second], described[first])
+        same = [i for i in np.argsort(-alike, kind="stable") if alike[i] >= leaks.SAME]
+        if same:
+            found = True
+            pairs = [f"{names[second][i]} and {names[first][place[i]]}" for i in same[:_PAIRS]]
+            yield Finding(
+                WARNING,
+                f"{len(same)} of {len(alike)} images of {second} are nearly the same as images of "
+                f"{first} (compared by their {what}): {', '.join(pairs)}. Leave them out of "
+                f"{first}, and prepare the data again; otherwise the scores of {second} are too "
+                "high.",
+            )
+    if not found:
+        yield Finding(OK, f"none in two splits (compared by their {what})")
+
+
+def _described(data: "PreparedData", split: str, paths: Mapping[int, str]) -> np.ndarray:
+    """Describes the picture files of a split; a missing file resembles no other."""
+    from tfcap.data import leaks
+
+    files_of_split = [paths.get(image, "") for image in data.index(split).id]
+    descriptions = leaks.describe_pictures(files_of_split)
+    bar = progress.progress(descriptions, len(files_of_split), f"pictures of {split}", "picture")
+    return np.stack(list(bar))
+
+
+def _same_captions(data: "PreparedData") -> Iterator[Finding]:
+    """Counts captions that stand in two splits, and sentences of reports that are equal."""
+    from tfcap.data import leaks
+
+    splits = data.fingerprint["splits"]
+    for (first, second), shared in leaks.shared_captions(data.references, list(splits)).items():
+        text = f"{shared.repeated} of {shared.total} captions of {second} stand in {first} as well"
+        if shared.repeated:
+            text += f", {_percent(shared.repeated, shared.total)}: {_quoted(shared.examples)}"
+        if shared.repeated > _MANY * shared.total:
+            text += f". A model that has learnt {first} by heart scores well on {second}"
+        yield Finding(WARNING if shared.repeated > _MANY * shared.total else OK, text)
+    if any(split["captions"] > split["images"] for split in splits.values()):
+        return
+    texts = itertools.chain.from_iterable(data.references(split).values() for split in splits)
+    sentences = leaks.repeated_sentences(itertools.chain.from_iterable(texts))
+    if sentences.repeated:
+        examples = ", ".join(f"{text!r} in {number}" for text, number in sentences.examples)
+        yield Finding(
+            OK,
+            f"{sentences.repeated} of {sentences.total} sentences stand in several captions, "
+            f"{_percent(sentences.repeated, sentences.total)}: {examples}",
+        )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %"
+
+
+def _quoted(texts: Iterable[str]) -> str:
+    return ", ".join(map(repr, texts))
 
 
 def _backbone(fingerprint: Mapping[str, Any], directory: str) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.inference.subject import Other, Subject, named_paths, subject_of_captions, subject_of_run
 from tfcap.metrics import bootstrap, chair, diversity, inputs, results
 from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.domains import score_domains
 from tfcap.metrics.results import Hypotheses, Scores
 from tfcap.metrics.scoring_arguments import ScoringArguments
 from tfcap.visualize import figures, report
@@ -79,7 +80,8 @@ class Evaluate(
     )
     submission: str | None = argument(
         "File to write: an archive for COCO's server, such as captions_NAME_results.zip. A second "
-        "command with the other split (val2014, test2014) completes it.",
+        "command with the other split (val2014, test2014) completes it. With the ending .json: the "
+        "list of captions that the server of nocaps takes.",
         default=None,
     )
     metrics_file: str | None = argument(
@@ -129,7 +131,8 @@ def evaluate(args: Evaluate) -> Scores:
 
     Returns:
       A `Scores`. Its `corpus` has the scores of all captions together, as in `corpus["CIDEr"]`. Its
-      `per_image` has the scores of each image. Both are empty if the split has no references.
+      `per_image` has the scores of each image. Both are empty if the split has no references. Its
+      `domains` has the scores of each domain, if the images have one, as those of nocaps.
     """
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
@@ -188,6 +191,10 @@ def _check(args: Evaluate) -> None:
             "With `predictions`, `rerank` needs `data_dir`, the prepared data in which it finds "
             "similar images. Give it, or leave out `rerank`."
         )
+    if args.submission and args.limit:
+        raise errors.UsageError(
+            "`submission` takes the captions of a whole split. Leave out `limit`."
+        )
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -213,7 +220,7 @@ def _load_run(args: Evaluate) -> Subject:
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
     subject = subject_of_run(name, run, data, search, args.split, args.limit)
-    if args.submission:
+    if args.submission and not args.submission.endswith(".json"):
         results.check_submission(args.split, len(subject.images))
     needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
     if needs and not subject.references:
@@ -339,7 +346,10 @@ def _write(args: Evaluate, subject: Subject, captions: Hypotheses) -> None:
         results.write_results(args.output, captions.best(), names)
     if args.hypotheses:
         results.write_hypotheses(args.hypotheses, captions.captions, captions.scores)
-    if args.submission:
+    if args.submission and args.submission.endswith(".json"):
+        results.write_results(args.submission, captions.best())
+        _say(args, f"{args.submission}: captions of {len(captions.captions)} images")
+    elif args.submission:
         _say(args, results.add_submission(args.submission, args.split, captions.best()))
 
 
@@ -398,8 +408,14 @@ def _score(
             scores = comparison.scores[subject.name]
         else:
             scores = scorer.score(subject.references, captions.best())
+        if subject.domains:
+            scores.domains.update(
+                score_domains(scores, subject.references, captions.best(), subject.domains, scorer)
+            )
         if args.show:
             _say(args, _table(scores, scorer))
+            if scores.domains:
+                _say(args, results.format_domains(scores))
             print(f"distinct captions: {diversity.distinct_share(captions.best()):.1f} %")
         if args.diversity:
             more = _diversity(args, subject, captions, scorer)

@@ -237,7 +237,11 @@ class PreparedData:
         Raises:
           ValueError: the file of the references is missing, or was changed after `prepare`.
         """
-        return self._references(split)[1]
+        value = self._references(split)
+        captions: dict[int, list[str]] = {image["id"]: [] for image in value["images"]}
+        for annotation in value["annotations"]:
+            captions[annotation["image_id"]].append(annotation["caption"])
+        return captions
 
     def file_names(self, split: str) -> dict[int, str]:
         """Returns the name of each picture file of a split, by image id.
@@ -245,10 +249,21 @@ class PreparedData:
         Args:
           split: name of the split.
         """
-        return self._references(split)[0]
+        return {image["id"]: image["file_name"] for image in self._references(split)["images"]}
 
-    def _references(self, split: str) -> tuple[dict[int, str], dict[int, list[str]]]:
-        """Reads the file names and the captions by image id."""
+    def domains(self, split: str) -> dict[int, str]:
+        """Returns the domain of each image of a split that has one, by image id.
+
+        A domain is a group of images with scores of its own, such as "out-domain" of nocaps.
+
+        Args:
+          split: name of the split.
+        """
+        images = self._references(split)["images"]
+        return {image["id"]: image["domain"] for image in images if "domain" in image}
+
+    def _references(self, split: str) -> dict[str, Any]:
+        """Reads the file of the references, in COCO's format of annotations."""
         path = references_path(self.folder, split)
         digest = self.split(split).get("references_sha256")
         if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
@@ -256,12 +271,7 @@ class PreparedData:
                 f"{path} was changed after prepare. Change the input of prepare instead, and run "
                 "it again."
             )
-        value = files.read_json(path, "Run prepare again.")
-        names = {image["id"]: image["file_name"] for image in value["images"]}
-        captions: dict[int, list[str]] = {image_id: [] for image_id in names}
-        for annotation in value["annotations"]:
-            captions[annotation["image_id"]].append(annotation["caption"])
-        return names, captions
+        return files.read_json(path, "Run prepare again.")
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
         """Returns the paths of the picture files of a split, by image id.
@@ -590,7 +600,10 @@ def references_path(folder: str | os.PathLike, split: str) -> str:
 
 
 def write_references(
-    folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
+    folder: str | os.PathLike,
+    split: str,
+    items: Iterable[tuple[int, str, Sequence[str]]],
+    domains: Mapping[int, str] | None = None,
 ) -> int:
     """Writes the file with the references of a split; returns the number of captions.
 
@@ -598,11 +611,14 @@ def write_references(
       folder: the prepared directory.
       split: name of the split.
       items: id, file name and raw captions of each image.
+      domains: image id -> domain of the image; images without a domain are left out. None: no image
+        has one.
     """
     images: list[dict] = []
     annotations: list[dict] = []
     for image_id, file_name, captions in items:
-        images.append({"id": int(image_id), "file_name": file_name})
+        domain = {"domain": domains[image_id]} if domains and image_id in domains else {}
+        images.append({"id": int(image_id), "file_name": file_name, **domain})
         for caption in captions:
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": int(image_id), "caption": caption}

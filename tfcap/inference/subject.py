@@ -31,6 +31,7 @@ class Subject:
       split: the split of the images in `data`.
       images: the ids of the images.
       references: image id -> references; only images that have references are in it.
+      domains: image id -> domain, such as "out-domain" of nocaps; empty if the images have none.
       captions: the captions from the file; None for a run, which has yet to caption the images.
       run: the run; None for captions from a file.
       data: the prepared data of the images; None if captions from a file came without it.
@@ -41,6 +42,7 @@ class Subject:
     split: str
     images: list[int]
     references: dict[int, list[str]]
+    domains: dict[int, str] = dataclasses.field(default_factory=dict)
     captions: Hypotheses | None = None
     run: "Run | None" = None
     data: "PreparedData | None" = None
@@ -140,7 +142,14 @@ def subject_of_run(
     if warning := unknown_words_note(data, split):
         _log.warning(f"warning: {warning}")
     return Subject(
-        errors.escaped(name), split, images, references, run=run, data=data, search=search
+        errors.escaped(name),
+        split,
+        images,
+        references,
+        data.domains(split),
+        run=run,
+        data=data,
+        search=search,
     )
 
 
@@ -183,7 +192,10 @@ def subject_of_captions(
             f"note: split {split} of {data.folder} has none of the images, so no picture is shown "
             "or scored. `split` names another split"
         )
-    return Subject(name, split, list(texts), texts, captions=captions, data=data)
+    domains = {}
+    if isinstance(references, str | os.PathLike):
+        domains = results.load_domains(references)
+    return Subject(name, split, list(texts), texts, domains, captions=captions, data=data)
 
 
 def named_paths(items: Sequence[str], name: str = "") -> dict[str, str]:

@@ -286,6 +286,32 @@ def compare(
     return Compared(scores, ends, changes, [])
 
 
+def score_images(
+    scores: Scores, images: Sequence[int], *, meteor_of: MeteorOf | None = None
+) -> dict[str, float]:
+    """Computes the scores of some of the images from the scores and counts of each image.
+
+    Scores that are means over images keep what depends on all images, such as the document
+    frequencies of CIDEr.
+
+    Args:
+      scores: the result of `CocoScorer.score` for all images.
+      images: ids of the images to score, each once.
+      meteor_of: as in `intervals`.
+
+    Returns:
+      Key of the score, such as "BLEU-4" -> score of these images, times 100.
+
+    Example:
+      >>> scores = Scores({"CIDEr": 50.0}, {1: {"CIDEr": 20.0}, 2: {"CIDEr": 80.0}})
+      >>> score_images(scores, [2])
+      {'CIDEr': 80.0}
+    """
+    sums = _table(scores, list(images)).sum(axis=0, keepdims=True)
+    values = _scores(scores, sums, len(images), meteor_of)
+    return {key: float(value[0]) for key, value in values.items()}
+
+
 def _listed(runs: Scores | Sequence[Scores]) -> list[Scores]:
     return [runs] if isinstance(runs, Scores) else list(runs)
 

@@ -101,6 +101,9 @@ class Scores:
       per_image: image id -> key of the score -> score of the image, times 100.
       unavailable: name of a requested metric that was not computed -> the reason and the remedy.
       notes: notes to show with the scores, one line each.
+      domains: name of a domain, such as "out-domain" of nocaps -> key of the score -> score of its
+        images, and "images", their number; see `domains.score_domains`. Empty if the images have
+        no domains.
       statistics: name of a score that is not a mean over images -> counts of each of B images,
         float64 [B, number of counts], in the order of `per_image`. The score of all images is
         computed from the sums of these counts, see `bootstrap`. The names are "BLEU" (counts for
@@ -111,6 +114,7 @@ class Scores:
     per_image: dict[int, dict[str, float]]
     unavailable: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    domains: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     statistics: dict[str, np.ndarray] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
@@ -307,6 +311,24 @@ def load_references(path: str | os.PathLike, partial: bool = False) -> dict[int,
             "only the images that have captions, with `partial`."
         )
     return {image: captions for image, captions in references.items() if captions}
+
+
+def load_domains(path: str | os.PathLike) -> dict[int, str]:
+    """Reads the domains of images, such as "out-domain", from the annotation file of nocaps.
+
+    Args:
+      path: a JSON file in COCO's annotation format, whose images may have the key "domain".
+
+    Returns:
+      Image id -> domain, for the images that have one.
+    """
+    content = read_json(path, _REMEDY)
+    images = content.get("images", []) if isinstance(content, dict) else []
+    return {
+        entry["id"]: str(entry["domain"])
+        for entry in _entries(images)
+        if _is_id(entry.get("id")) and entry.get("domain")
+    }
 
 
 def _without_marked(
@@ -507,18 +529,23 @@ def write_metrics(
     """Writes the scores of a set of images as a JSON object.
 
     Each score of `scores.corpus` becomes an entry under its own key, such as "CIDEr".
-    "unavailable" and "notes" are entries if they are not empty, so that a reader of the scores also
-    sees their limits.
+    "domains", "unavailable" and "notes" are entries if they are not empty, so that a reader of the
+    scores also sees their limits.
 
     Args:
       path: the file.
-      scores: the scores, of which `corpus`, `unavailable` and `notes` are written.
+      scores: the scores, of which `corpus`, `domains`, `unavailable` and `notes` are written.
       signature: the settings of the reward with which the model was trained, as text from
         `objectives.rewards.signature`. If it is empty, the entry "signature" is left out.
       others: further entries of the object: key -> value.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
-    further = {"signature": signature, "unavailable": scores.unavailable, "notes": scores.notes}
+    further = {
+        "signature": signature,
+        "domains": scores.domains,
+        "unavailable": scores.unavailable,
+        "notes": scores.notes,
+    }
     content |= {key: value for key, value in further.items() if value} | dict(others or {})
     write_json(path, content, indent=2)
 
@@ -563,6 +590,22 @@ def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> 
         lines.append(f"{len(scores.per_image)} images; in brackets 95 % intervals (bootstrap)")
     lines += [f"{key} is not computed: {why}" for key, why in scores.unavailable.items()]
     lines += [f"note: {note}" for note in scores.notes]
+    return "\n".join(lines)
+
+
+def format_domains(scores: Scores) -> str:
+    """Formats the scores of the domains as a table with a column for each domain and one for all.
+
+    Args:
+      scores: the scores, of which `domains` has at least one domain.
+    """
+    columns = {**scores.domains, "all": {"images": len(scores.per_image), **scores.corpus}}
+    widths = {name: max(11, len(name)) for name in columns}
+    lines = [" ".join([f"{'':<12}", *(f"{name:>{widths[name]}}" for name in columns)])]
+    for key in ["images", *(key for key in KEYS if key in scores.corpus)]:
+        digits = 0 if key == "images" else 2
+        cells = (f"{values[key]:{widths[name]}.{digits}f}" for name, values in columns.items())
+        lines.append(" ".join([f"{key:<12}", *cells]))
     return "\n".join(lines)
 
 

@@ -424,7 +424,10 @@ def _write_split(
     """Writes references and index of a split; returns its entry of dataset.json."""
     images = [image for image in kept if image.split == split]
     captions = write_references(
-        folder, split, ((image.id, image.file_name, image.captions) for image in images)
+        folder,
+        split,
+        ((image.id, image.file_name, image.captions) for image in images),
+        {image.id: image.domain for image in images if image.domain},
     )
     shards.write_index(folder, split, infos)
     return {

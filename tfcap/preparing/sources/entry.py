@@ -91,6 +91,8 @@ class Entry(NamedTuple):
       rejected: a mark, such as "is_rejected" (see `tfcap.marks`), for each caption that the source
         marks as unusable. Such captions are not in `captions`. The function `accepted` empties
         `rejected`.
+      domain: the group of images in which the image is also scored, such as "out-domain" of nocaps;
+        "" if the source gives none.
     """
 
     id: int
@@ -104,6 +106,7 @@ class Entry(NamedTuple):
     stored: tuple[str, ...] | None = None
     id_column: str = ""
     rejected: tuple[str, ...] = ()
+    domain: str = ""
 
     @property
     def usable(self) -> bool:

@@ -205,6 +205,7 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
             captions=tuple(text for text, _ in captions),
             caption_ids=numbers if len(numbers) == len(captions) else (),
             rejected=tuple(annotations.rejected),
+            domain=str(image.get("domain") or ""),
             **_id_fields("id", image["id"]),
         )
 
