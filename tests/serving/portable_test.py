@@ -183,14 +183,17 @@ def test_the_script_alone_captions_without_tensorflow(float32, captioner, pictur
 def test_the_command_captions_without_tensorflow(float32, captioner, pictures, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('TensorFlow is not here')")
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfcap import caption"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; caption.main()", tmp_path, *pictures]
-        + ["--model_dir", float32],
-        capture_output=True,
-        text=True,
-    )
     wanted = [f"{path}\t{texts[0]}" for path, texts, _ in captions.every(captioner, pictures)]
-    assert done.stdout.splitlines() == wanted, done.stderr
+    for flags in ([], ["--write=csv", "--out", tmp_path / "new" / "captions.csv"]):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}; caption.main()", tmp_path, *pictures, *flags]
+            + ["--model_dir", float32],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert flags or done.stdout.splitlines() == wanted
+    assert len((tmp_path / "new" / "captions.csv").read_text().splitlines()) == 1 + len(wanted)
 
 
 def test_what_it_cannot_do_is_refused(float32, pictures):
