@@ -38,6 +38,7 @@ from tfcap.serving.standalone import caption
 
 WORDS = "words.txt"
 _SAME = 1e-3  # largest difference of scores, float32, between the file and the run
+_MOST_ONNX = 700e6  # bytes of weights; 0.9 GB of them did not fit into 23 GB of memory
 _SMALL = 1024  # bytes; smaller constants may be exact numbers
 _BATCH = 16  # pictures that are compared at once
 
@@ -285,6 +286,12 @@ def _write_model(
 
         name = "captioner.onnx"
         function = trace(served, None, None)
+        size = sum(variable.shape.num_elements() for variable in function.owner.read) * 4
+        if size > _MOST_ONNX:
+            raise ValueError(
+                f"`format=onnx` cannot convert {size / 1e6:.0f} MB of weights: tf2onnx needs 25 times "
+                f"as much memory, so {_MOST_ONNX / 1e6:.0f} MB is the limit. Use `format=litert`."
+            )
         path = os.path.join(folder, name)
         metadata = {"model": run.model.name, "words": "\n".join(run.vocab.words)}
         onnx_file.convert(function.traced, path, metadata=metadata, weights=weights)
