@@ -289,8 +289,9 @@ def _write_model(
         size = sum(variable.shape.num_elements() for variable in function.owner.read) * 4
         if size > _MOST_ONNX:
             raise ValueError(
-                f"`format=onnx` cannot convert {size / 1e6:.0f} MB of weights: tf2onnx needs 25 times "
-                f"as much memory, so {_MOST_ONNX / 1e6:.0f} MB is the limit. Use `format=litert`."
+                f"`format=onnx` cannot convert {size / 1e6:.0f} MB of weights: tf2onnx needs 25 "
+                f"times as much memory, so {_MOST_ONNX / 1e6:.0f} MB is the limit. Use "
+                "`format=litert`."
             )
         path = os.path.join(folder, name)
         metadata = {"model": run.model.name, "words": "\n".join(run.vocab.words)}
