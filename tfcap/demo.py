@@ -76,6 +76,7 @@ def _stop_on_signals(server: "BaseWSGIServer") -> None:
 def _models(args: Demo) -> "dict[str, Model]":
     """Loads the models of `model_dir` and of `beside`, by their name in the URLs of the page."""
     from tfcap.captioning.demo_page import Model
+    from tfcap.captioning.portable_model import has_run
 
     def load(path: str | list[str], checkpoint: str) -> captioning.ImageCaptioner:
         return captioning.load(path, checkpoint, args.decoding, args.beam or 0, dtype=args.dtype)
@@ -88,7 +89,8 @@ def _models(args: Demo) -> "dict[str, Model]":
         if not directory or os.path.isdir(args.beside):  # a directory may have "=" in its name
             name = _name(args.beside)
             directory = args.beside
-        if captioning.exported_model(directory) or captioning.portable_directory(directory):
+        portable = captioning.portable_directory(directory)
+        if captioning.exported_model(directory) or (portable and not has_run(portable)):
             captioner = captioning.load(directory)
         else:
             # The path of a checkpoint belongs to one run.

@@ -416,12 +416,20 @@ def _data_of_run(run: "Run", data_dir: str | None) -> Iterator[Finding]:
 
 
 def _export(export_dir: str) -> Iterator[Finding]:
-    import tensorflow as tf
+    from tfcap.serving.standalone.caption import Captioner, resized
 
     if captioning.portable_directory(export_dir):
-        caption = captioning.load(export_dir)(np.zeros([64, 64, 3], np.uint8))
-        yield Finding(OK, f"the export {export_dir} captions a black picture: {caption.text}")
+        captioner = Captioner(export_dir)
+        if "regions" in captioner.card:
+            shape = 1, captioner.card["regions"], captioner.card["width"]
+            [result] = captioner.caption(np.zeros(shape, np.float32), [1])
+        else:
+            black = resized(np.zeros([64, 64, 3], np.uint8), captioner.card)
+            [result] = captioner.caption(black[None])
+        yield Finding(OK, f"the export {export_dir} captions zeros: {result['captions'][0]}")
         return
+    import tensorflow as tf
+
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:

@@ -51,7 +51,8 @@ class Export(cli.RunArguments, cli.DecodingArguments):
         least=0,
     )
     weights: str = argument(
-        "How the weights are stored, except in a SavedModel. int8 is for litert and web.",
+        "How the weights are stored, except in a SavedModel. int8 is for litert and web, and "
+        "changes many captions.",
         default="float16",
         choices=["float16", "float32", "int8"],
     )
@@ -179,7 +180,13 @@ def _export_portable(args: Export) -> str:
             "`format=onnx` needs the package tf2onnx. Run: pip install 'tfcap[onnx]'"
         )
     out = args.export_dir
+    portable.check_directory(out)
     pictures = inputs.expand(args.pictures)
+    if missing := [path for path in pictures if not os.path.isfile(path)]:
+        raise errors.UsageError(
+            f"`pictures` names {missing[0]}, which is neither a picture nor a directory with "
+            "pictures. Check the path."
+        )
     run = _load(args)
     served = saved_model.server(run)
     difference = portable.write(run, served, out, args.format, args.weights, pictures)
@@ -189,6 +196,10 @@ def _export_portable(args: Export) -> str:
             f"captions of {difference.equal} of {difference.pictures} pictures are those of the "
             f"run; scores of equal captions differ by at most {difference.score:.2g}"
         )
+        if difference.unread:
+            print(f"{difference.unread} pictures could not be read")
+    elif args.weights == "int8":
+        print("note: int8 changes many captions; `pictures` counts them")
     if args.format == "web":
         print(f"show: python -m http.server --directory {out}")
     else:

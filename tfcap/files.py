@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import fnmatch
+import functools
 import hashlib
 import io
 import json
@@ -17,13 +18,21 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 Path = str | os.PathLike
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Functions of `tf.io.gfile` that Python has for local paths.
+_LOCAL: dict[str, Callable[[Path], Any]] = {
+    "exists": os.path.exists,
+    "isdir": os.path.isdir,
+    "listdir": os.listdir,
+    "makedirs": functools.partial(os.makedirs, exist_ok=True),
+    "remove": os.remove,
+}
 
 
 def is_remote(path: Path | None) -> bool:
@@ -56,7 +65,7 @@ def is_file(path: Path) -> bool:
 
 def size(path: Path) -> int:
     """Returns the size of a file in bytes."""
-    return _gfile("stat", path).length
+    return _gfile("stat", path).length if is_remote(path) else os.path.getsize(path)
 
 
 def names(folder: Path) -> list[str]:
@@ -141,7 +150,12 @@ def local_copy(path: Path) -> Iterator[str]:
 
 
 def _gfile(function: str, path: Path, *args: Any) -> Any:
-    """Calls a function of `tf.io.gfile`; its errors become OSErrors about `path`."""
+    """Calls a function of `tf.io.gfile`; its errors become OSErrors about `path`.
+
+    A local path needs no TensorFlow, which takes seconds to import.
+    """
+    if not is_remote(path) and function in _LOCAL:
+        return _LOCAL[function](path)
     import tensorflow as tf
 
     try:

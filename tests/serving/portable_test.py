@@ -1,8 +1,10 @@
 """A portable export captions as its run does, with operators that need no TensorFlow."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -53,18 +55,24 @@ def inputs(function, number):
     return {name: values[name] for name in function.inputs}
 
 
-def operators(content):
-    """The operators of a LiteRT file by name; an operator of TensorFlow or of a user is red."""
+def check_parts(content):
+    """Has a LiteRT file only built-in operators, and only tensors of known shapes?
+
+    An operator of TensorFlow does not run in LiteRT, and a tensor of unknown shape moves the memory
+    that XNNPACK reads.
+    """
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     assert [code.customCode for code in model.operatorCodes if code.customCode] == []
-    return {max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes}
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    signatures = [tensor.shapeSignature for tensor in tensors]
+    assert tensors and not [one for one in signatures if one is not None and -1 in one]
 
 
 def folder_of(served, path, **entries):
     """A directory with a LiteRT file, as `portable.write` writes it for a run."""
     function = portable.trace(served, 1, REGIONS)
     content = portable.litert(function, "float32")
-    assert operators(content)
+    check_parts(content)
     (path / "captioner.tflite").write_bytes(content)
     card = {"file": "captioner.tflite", "words": "words.txt", "regions": REGIONS, "samples": None}
     (path / "captioner.json").write_text(json.dumps(card | entries))
@@ -83,7 +91,7 @@ def check_equal(function, path):
             np.testing.assert_allclose(result[name], wanted[name], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", small_models.SIZES)
+@pytest.mark.parametrize("name", [*small_models.SIZES, "ensemble"])
 def test_every_system_gives_the_captions_of_tensorflow(name, tmp_path):
     check_equal(folder_of(server(name), tmp_path), tmp_path)
 
@@ -175,17 +183,20 @@ def test_the_script_alone_captions_without_tensorflow(float32, captioner, pictur
 def test_the_command_captions_without_tensorflow(float32, captioner, pictures, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('TensorFlow is not here')")
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfcap import caption"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; caption.main()", tmp_path, *pictures]
-        + ["--model_dir", float32],
-        capture_output=True,
-        text=True,
-    )
     wanted = [f"{path}\t{texts[0]}" for path, texts, _ in captions.every(captioner, pictures)]
-    assert done.stdout.splitlines() == wanted, done.stderr
+    for flags in ([], ["--write=csv", "--out", tmp_path / "new" / "captions.csv"]):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}; caption.main()", tmp_path, *pictures, *flags]
+            + ["--model_dir", float32],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert flags or done.stdout.splitlines() == wanted
+    assert len((tmp_path / "new" / "captions.csv").read_text().splitlines()) == 1 + len(wanted)
 
 
-def test_what_it_cannot_do_is_refused_or_done_by_the_run_beside_it(float32, trained, pictures):
+def test_what_it_cannot_do_is_refused(float32, pictures):
     loaded = tfcap.load(float32)
     with pytest.raises(ValueError, match="is an export, which only captions pictures"):
         loaded.score(pictures[0], "a red circle")
@@ -197,21 +208,12 @@ def test_what_it_cannot_do_is_refused_or_done_by_the_run_beside_it(float32, trai
         )
 
 
-def test_a_run_beside_it_does_the_rest(float32, trained, captioner, pictures, tmp_path):
-    for folder in (trained, float32):
+def test_a_file_beside_a_run_is_not_taken_for_that_of_the_run(float32, trained, tmp_path):
+    for folder in (float32, trained):
         for path in pathlib.Path(folder).iterdir():
-            if path.is_file():
+            if not (tmp_path / path.name).exists():
                 (tmp_path / path.name).symlink_to(path)
-    (tmp_path / "best_ckpt").symlink_to(pathlib.Path(trained, "best_ckpt"))
-    loaded = tfcap.load(tmp_path)
-    assert loaded(pictures[0]).text == captioner(pictures[0]).text
-    shown = loaded(pictures[0], attention="attention")
-    np.testing.assert_array_equal(
-        shown.weights, captioner(pictures[0], attention="attention").weights
-    )
-    assert loaded.score(pictures[0], "a red circle") == captioner.score(pictures[0], "a red circle")
-    assert loaded.with_decoding("beam=4").decoding["beam"] == 4
-    assert tfcap.load(tmp_path, beam=4).decoding["beam"] == 4
+    assert "captioner.tflite" not in str(tfcap.load(tmp_path).runtime)
 
 
 def test_fewer_bits_say_what_they_change(float32, trained, pictures, tmp_path, capsys):
@@ -261,7 +263,43 @@ def test_flags_that_do_not_fit_are_refused(flags, reason, tmp_path):
 
 def test_the_doctor_captions_with_it(float32):
     [*_, finding] = doctor.findings(export_dir=float32)
-    assert finding.status == doctor.OK and "captions a black picture: " in finding.text
+    assert finding.status == doctor.OK and "captions zeros: " in finding.text
+
+
+def test_pictures_that_cannot_be_compared_are_refused(trained, pictures, tmp_path):
+    flags = ["--model_dir", trained, "--format=litert", "--export_dir", tmp_path / "out"]
+    with pytest.raises(errors.UsageError, match="--pictures names .*none.jpg, which is neither"):
+        commands.run_here(export, *flags, "--pictures", tmp_path / "none.jpg")
+    with pytest.raises(ValueError, match="draws samples, so --pictures cannot be used"):
+        flags += ["--decoding=search=sample", "--pictures", pictures[0]]
+        commands.run_here(export, *flags)
+
+
+def test_an_empty_directory_is_filled_and_what_cannot_be_read_is_counted(
+    trained, pictures, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "bad.jpg").write_text("no picture")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    flags = ["--model_dir", trained, "--format=litert", "--export_dir=."]
+    flags += ["--pictures", tmp_path / "bad.jpg", "--pictures", pictures[0]]
+    commands.run_here(export, *flags)
+    assert "captions of 1 of 1 pictures" in (said := capsys.readouterr().out)
+    assert "1 pictures could not be read" in said
+    assert "captioner.json" in (names := os.listdir(tmp_path / "empty")) and len(names) == 5
+    assert tfcap.load(".")(pictures[0]).text
+
+
+def test_several_threads_and_a_fork_caption(float32, pictures):
+    loaded = tfcap.load(float32)
+    wanted = [caption.text for caption in loaded(pictures)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: [one.text for one in loaded(pictures)], range(8)))
+    assert results == [wanted] * 8
+    child = os.fork()
+    if not child:
+        os._exit(0 if [one.text for one in loaded(pictures)] == wanted else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):

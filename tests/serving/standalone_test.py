@@ -293,7 +293,7 @@ def test_the_script_captions_what_it_can_read(folder):
     assert result.stdout == "grey.png\ta dog\n" * 2
     assert result.returncode == 3
     assert "error: page.jpg: it is damaged, too large, or no JPEG" in result.stderr
-    assert "error: none.jpg: [Errno 2] No such file" in result.stderr
+    assert "error: none.jpg: No such file" in result.stderr
     assert "error: 2 of 4 pictures could not be captioned" in result.stderr
     assert subprocess.run([*command, names[0]], cwd=folder, capture_output=True).returncode == 0
 
@@ -310,7 +310,7 @@ def test_features_are_padded_and_each_image_has_draws_of_its_own(tmp_path):
         count = tf.cast(num_regions[0], tf.float32)
         return said(tf.reduce_sum(features) + 100 * count + tf.reduce_mean(draws))
 
-    portable(tmp_path, function, regions=3, samples=4, length=7)
+    portable(tmp_path, function, regions=3, width=2, samples=4, length=7)
     captioner = caption.Captioner(tmp_path, threads=1)
     np.save(tmp_path / "two.npy", np.ones([2, 2], np.float16))
     features, regions = captioner.read((tmp_path / "two.npy").read_bytes())
@@ -320,5 +320,13 @@ def test_features_are_padded_and_each_image_has_draws_of_its_own(tmp_path):
     second = captioner.caption(features[None], [regions], [4])
     assert second[0]["scores"][0] == scores[1]
     np.save(tmp_path / "four.npy", np.ones([4, 2]))
-    with pytest.raises(ValueError, match="at most 3 regions"):
-        captioner.read((tmp_path / "four.npy").read_bytes())
+    np.save(tmp_path / "wide.npy", np.ones([2, 3]))
+    np.save(tmp_path / "none.npy", np.ones([0, 2]))
+    for name in ("four", "wide", "none"):
+        with pytest.raises(ValueError, match="Give 1 to 3 regions of 2 numbers"):
+            captioner.read((tmp_path / f"{name}.npy").read_bytes())
+    np.save(tmp_path / "nan.npy", np.full([2, 2], np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        captioner.read((tmp_path / "nan.npy").read_bytes())
+    with pytest.raises(ValueError, match="no file that numpy.save wrote"):
+        captioner.read(b"PK")

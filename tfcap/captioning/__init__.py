@@ -137,10 +137,14 @@ def exported_model(directory: str | os.PathLike) -> str | None:
 def portable_directory(path: str | os.PathLike) -> str | None:
     """Returns the directory of a portable export, or None if there is none.
 
+    A run that has such a file in its directory counts only if it comes with the package.
+
     Args:
       path: the directory, or the name of a pretrained model.
     """
     if os.fspath(path).startswith(pretrained.hub.PREFIX):  # it would be downloaded
         return None
     directory = pretrained.directory_of(path)
+    if has_run(directory) and not pretrained.is_packaged(directory):
+        return None  # nothing tells whether the file is that of the run
     return directory if os.path.isfile(os.path.join(directory, CARD)) else None

@@ -4,6 +4,7 @@ Letters: B pictures, K captions of a picture, H and W height and width of a pict
 """
 
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ from tfcap.serving.standalone import caption as standalone
 
 if TYPE_CHECKING:
     from tfcap.captioning.runtimes import TrainedRun
+
+
+_MOST_THREADS = 8
 
 
 class PortableModel:
@@ -42,7 +46,8 @@ class PortableModel:
             self._captioner = standalone.Captioner(directory)
         except ImportError as error:
             raise ValueError(
-                f"{directory} needs the package {error.name}. Run: pip install {error.name}"
+                f"{directory} needs a package that cannot be imported: {error}. Run: pip install "
+                "ai-edge-litert, or onnxruntime for an ONNX file."
             ) from error
         except Exception as error:  # a damaged file raises errors of all kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -50,7 +55,7 @@ class PortableModel:
                 f"The export {directory} cannot be loaded: {reason}. Export the run again."
             ) from error
         self._card = self._captioner.card
-        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._loading = threading.Lock()
         if "regions" in self._card:
             raise ValueError(
                 f"The export {directory} reads features, not pictures. Use the script caption.py "
@@ -83,11 +88,12 @@ class PortableModel:
                 f"{self.directory} is an export, which only captions pictures. For anything else "
                 "load the run directory that it was exported from."
             )
-        if self._run is None:
-            from tfcap import runs
-            from tfcap.captioning.runtimes import TrainedRun
+        with self._loading:
+            if self._run is None:
+                from tfcap import runs
+                from tfcap.captioning.runtimes import TrainedRun
 
-            self._run = TrainedRun(runs.load(self.directory))
+                self._run = TrainedRun(runs.load(self.directory))
         return self._run
 
     def prepare(self, content: Content) -> np.ndarray:
@@ -111,10 +117,10 @@ class PortableModel:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
         if self._card["file"].endswith(".onnx"):
             results = self._captioner.caption(np.stack(prepared), seeds=seeds)
-        elif len(prepared) == 1:  # without another thread, which would load the file again
-            results = self._one(prepared[0], seeds[0])
         else:
-            results = [one for [one] in self._pool.map(self._one, prepared, seeds)]
+            # Each thread has a copy of the weights.
+            with ThreadPoolExecutor(min(len(prepared), _cores(), _MOST_THREADS)) as pool:
+                results = [one for [one] in pool.map(self._one, prepared, seeds)]
         return CaptionedBatch(
             [result["captions"] for result in results],
             [np.array(result["scores"]) for result in results],
@@ -124,6 +130,13 @@ class PortableModel:
 
     def _one(self, picture: np.ndarray, seed: int) -> list[dict[str, list]]:
         return self._captioner.caption(picture[None], seeds=[seed])
+
+
+def _cores() -> int:
+    """The number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def has_run(directory: str | os.PathLike) -> bool:

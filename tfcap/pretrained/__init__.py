@@ -58,6 +58,11 @@ def directory_of(name: str | os.PathLike) -> str:
     return packaged_directory(path)
 
 
+def is_packaged(directory: str | os.PathLike) -> bool:
+    """True for the run directory of a captioner that comes with the package."""
+    return pathlib.Path(directory).parent == _DIRECTORY
+
+
 def shown(path: str) -> str:
     """Returns the path of a model as messages show it.
 
@@ -68,7 +73,7 @@ def shown(path: str) -> str:
       path: path of a file in the directory of a model, such as a checkpoint.
     """
     directory = pathlib.Path(path).parent
-    return directory.name if directory.parent == _DIRECTORY else path
+    return directory.name if is_packaged(directory) else path
 
 
 def hint() -> str:

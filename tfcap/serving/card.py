@@ -109,17 +109,20 @@ def hub_text(run: Run, directory: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def portable_text(run: Run, entries: Mapping[str, Any]) -> str:
+def portable_text(run: Run, entries: Mapping[str, Any], size: int) -> str:
     """Returns the README.md of a portable export, in Markdown.
 
     Args:
       run: the run that is exported.
       entries: the content of captioner.json.
+      size: size of the file with the model, in bytes.
     """
     script = "python caption.py " + ("features.npy" if "regions" in entries else "photo.jpg")
     runtime = "onnxruntime" if entries["file"].endswith(".onnx") else "ai-edge-litert"
     file_rows = {
         "file": entries["file"],
+        "size": f"{size / 1e6:.1f} MB",
+        "made from": entries["made_from"],
         "SHA-256": entries["sha256"],
         "weights": entries["weights"],
         "best captions equal to those of the run": _measured(entries.get("measured")),
@@ -205,16 +208,28 @@ def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
         "that one is true.",
         *limits,
     ]
-    name = (data["backbone"] or {}).get("name", "")
-    released = data.get("converted", {}).get("from", "")
+    captioner, backbone = _licences(run)
     rows = {
-        "weights of the captioner": _LICENCES.get(released, unknown),
-        "weights of the backbone": _LICENCES.get(name.partition("_")[0], unknown),
+        "weights of the captioner": captioner or unknown,
+        "weights of the backbone": backbone or unknown,
         "training data": unknown,
         "tfcap": "Apache-2.0",
     }
     listed = "\n".join(f"- {line}" for line in limits)
     return ["## Limits", listed, "## Licences", _table(["what", "value"], rows.items())]
+
+
+def _licences(run: Run) -> tuple[str, str]:
+    """Returns the licences of the weights of captioner and backbone; "" if one is not known."""
+    name = (run.fingerprint["backbone"] or {}).get("name", "")
+    released = run.fingerprint.get("converted", {}).get("from", "")
+    return _LICENCES.get(released, ""), _LICENCES.get(name.partition("_")[0], "")
+
+
+def licences(run: Run) -> str:
+    """Returns the licences of the weights in one line."""
+    captioner, backbone = (licence or "not known" for licence in _licences(run))
+    return f"licence of the captioner {captioner}, of the backbone {backbone}"
 
 
 def _scores(best: Mapping[str, float]) -> str:

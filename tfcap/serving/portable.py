@@ -12,6 +12,7 @@ import copy
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,11 +21,16 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from tfcap import files
+from tfcap import files, pretrained
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
+from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.scores import word_log_probs
-from tfcap.layers.trees import without_slice_updates
+from tfcap.ids import BOS, PAD
+from tfcap.layers.loops import loop
+from tfcap.layers.trees import Tree, put, repeat, without_slice_updates
+from tfcap.models.captioner import Captioner, RecurrentCaptioner
+from tfcap.models.ensemble import Ensemble
 from tfcap.runs.run import Run
 from tfcap.serving import card
 from tfcap.serving.saved_model import CaptionServer
@@ -32,6 +38,7 @@ from tfcap.serving.standalone import caption
 
 WORDS = "words.txt"
 _SAME = 1e-3  # largest difference of scores, float32, between the file and the run
+_MOST_ONNX = 700e6  # bytes of weights; 0.9 GB of them did not fit into 23 GB of memory
 _SMALL = 1024  # bytes; smaller constants may be exact numbers
 _BATCH = 16  # pictures that are compared at once
 
@@ -69,8 +76,8 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
         context = model.encode({"features": features, "mask": mask})
         tokens, scores = search.from_draws(model, context, draws)
         flat = tf.reshape(tokens, [-1, tokens.shape[-1]])
-        log_probs = tf.reshape(word_log_probs(model, context, flat), tf.shape(tokens))
-        return {"tokens": tokens, "scores": scores, "log_probs": log_probs}
+        logps = tf.reshape(_log_probs(model, context, flat), tf.shape(tokens))
+        return {"tokens": tokens, "scores": scores, "log_probs": logps}
 
     def from_images(images: tf.Tensor, draws: tf.Tensor | None = None):
         features = served.require_backbone().extract(images)[:, : served.max_regions]
@@ -101,6 +108,32 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
     return Function(traced, specs, owner)
 
 
+def _log_probs(model: Captioner, context: Tree, tokens: tf.Tensor) -> tf.Tensor:
+    """Computes what `word_log_probs` does, without the lists of tensors of a recurrent `decode`.
+
+    LiteRT moves its memory for lists. With ai-edge-litert 2.3.0, XNNPACK then read from the old
+    place: an ensemble gave wrong captions from the second call on, in a quarter of all processes.
+    """
+    members = model.members if isinstance(model, Ensemble) else [model]
+    if not any(isinstance(member, RecurrentCaptioner) for member in members):
+        return word_log_probs(model, context, tokens)
+    length = tokens.shape[1]
+    cache = model.init_cache(context, length)
+    cache = repeat(cache, tf.shape(tokens)[0] // tf.shape(tf.nest.flatten(cache)[0])[0])
+
+    def body(index, words, logps, cache):
+        logits, cache = model.step(context, cache, words, index)
+        words = tokens[:, index]
+        logp = tf.gather(log_probs(logits), words, batch_dims=1)
+        logp = tf.where(words == PAD, 0.0, logp)
+        return index + 1, words, put(logps, logp[:, None], index, axis=1), cache
+
+    words = tf.fill([tf.shape(tokens)[0]], BOS)
+    state = (tf.constant(0), words, tf.zeros_like(tokens, tf.float32), cache)
+    *_, logps, _ = loop(lambda index, *_: index < length, body, state, maximum_iterations=length)
+    return logps
+
+
 # ---- the directory -------------------------------------------------------------------------------
 
 
@@ -109,11 +142,13 @@ class Difference(NamedTuple):
 
     Attributes:
       pictures: number of pictures that were compared.
+      unread: number of pictures that could not be read.
       equal: number of them whose best caption is that of the run.
       score: largest difference between the scores of two equal captions.
     """
 
     pictures: int
+    unread: int
     equal: int
     score: float
 
@@ -147,15 +182,18 @@ def write(
       ValueError: the run cannot be exported in this way, `directory` is not empty or not local, or
         the file does not caption the test inputs as the run does.
     """
+    check_directory(directory)
     _check(run, served, format)
-    if files.is_remote(directory):
-        raise ValueError(f"{directory} is not a local path. Export to a local one and copy it.")
-    if os.path.isdir(directory) and os.listdir(directory):
-        raise ValueError(f"{directory} is not empty. Name a new directory.")
-    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
-    folder = f"{directory.rstrip(os.sep)}.tmp-{os.getpid()}"
-    try:
-        os.makedirs(folder)
+    if pictures and (served.backbone is None or served.search.samples):
+        reason = "reads ready-made features" if served.backbone is None else "draws samples"
+        raise ValueError(f"The model {reason}, so `pictures` cannot be used. Leave it out.")
+    existed = os.path.isdir(directory)
+    target = os.path.realpath(directory)  # a link, or the working directory
+    beside = target if existed else os.path.dirname(target)
+    os.makedirs(beside, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=beside) as temporary:
+        folder = os.path.join(temporary, "export")  # the other one is for its owner alone
+        os.mkdir(folder)
         entries = _write_model(run, served, folder, format, weights)
         pathlib.Path(folder, WORDS).write_text("\n".join(run.vocab.words) + "\n", encoding="utf-8")
         files.write_json(os.path.join(folder, caption.CARD), entries)
@@ -169,18 +207,33 @@ def write(
             entries["measured"] = difference._asdict()
             files.write_json(os.path.join(folder, caption.CARD), entries)
         pathlib.Path(folder, "README.md").write_text(
-            card.portable_text(run, entries), encoding="utf-8"
+            card.portable_text(
+                run, entries, os.path.getsize(os.path.join(folder, entries["file"]))
+            ),
+            encoding="utf-8",
         )
         if format == "web":
             from tfcap.serving import web
 
             web.write(folder)
-        if os.path.isdir(directory):
-            os.rmdir(directory)
-        os.rename(folder, directory)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not existed:
+            os.rename(folder, target)
+        else:  # perhaps a mounted one; the card comes last, because readers look for it
+            for name in sorted(os.listdir(folder), key=lambda name: name == caption.CARD):
+                os.rename(os.path.join(folder, name), os.path.join(target, name))
     return difference
+
+
+def check_directory(directory: str) -> None:
+    """Raises ValueError if an export cannot be written to `directory`.
+
+    Args:
+      directory: the directory of `write`; it must be local, and new or empty.
+    """
+    if files.is_remote(directory):
+        raise ValueError(f"{directory} is not a local path. Export to a local one and copy it.")
+    if os.path.isdir(directory) and os.listdir(directory):
+        raise ValueError(f"{directory} is not empty. Name a new directory.")
 
 
 def _check(run: Run, served: CaptionServer, format: str) -> None:
@@ -233,6 +286,12 @@ def _write_model(
 
         name = "captioner.onnx"
         function = trace(served, None, None)
+        size = sum(variable.shape.num_elements() for variable in function.owner.read) * 4
+        if size > _MOST_ONNX:
+            raise ValueError(
+                f"`format=onnx` cannot convert {size / 1e6:.0f} MB of weights: tf2onnx needs 25 times "
+                f"as much memory, so {_MOST_ONNX / 1e6:.0f} MB is the limit. Use `format=litert`."
+            )
         path = os.path.join(folder, name)
         metadata = {"model": run.model.name, "words": "\n".join(run.vocab.words)}
         onnx_file.convert(function.traced, path, metadata=metadata, weights=weights)
@@ -246,6 +305,8 @@ def _write_model(
         "words": WORDS,
         "title": f"{run.model.name}, trained on {run.fingerprint.get('name', 'own data')}",
         "model": run.model.name,
+        "made_from": pretrained.shown(run.described),
+        "licence": card.licences(run),
         "file": name,
         "sha256": files.file_sha256(os.path.join(folder, name)),
         "weights": weights,
@@ -362,7 +423,7 @@ def _compare(
 ) -> Difference:
     """Compares the best captions of pictures with those of the run."""
     find = tf.function(served.from_bytes, autograph=False, reduce_retracing=True)
-    compared = equal = 0
+    compared = unread = equal = 0
     largest = 0.0
     for start in range(0, len(pictures), _BATCH):
         contents = [files.read_bytes(path) for path in pictures[start : start + _BATCH]]
@@ -372,10 +433,13 @@ def _compare(
             contents, results["status"].numpy(), rows, strict=True
         ):
             if status != b"ok":
+                unread += 1
                 continue
             [result] = captioner.caption(captioner.read(content)[0][None])
             compared += 1
             if result["captions"][0] == texts[0].decode():
                 equal += 1
                 largest = max(largest, abs(float(result["scores"][0] - scores[0])))
-    return Difference(compared, equal, largest)
+    if not compared:
+        raise ValueError("No picture of `pictures` can be read. Give photographs.")
+    return Difference(compared, unread, equal, largest)

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +38,8 @@ def pixels(content: bytes) -> np.ndarray:
     """
     try:
         with Image.open(io.BytesIO(content), formats=("JPEG", "PNG", "BMP", "GIF", "WEBP")) as file:
+            if _is_refused(file):
+                raise ValueError(f"a {file.format} file of this kind")
             exif = file.info.get("exif", b"")  # in a PNG file, what follows the pixels is ignored
             values = _gif(file) if file.format == "GIF" else _values(file)
     except Exception as error:  # Pillow raises many kinds of errors for damaged files
@@ -51,6 +52,13 @@ def pixels(content: bytes) -> np.ndarray:
     if orientation in (2, 3, 7, 8):
         values = values[:, ::-1]
     return np.ascontiguousarray(values.swapaxes(0, 1) if orientation >= 5 else values)
+
+
+def _is_refused(file: Image.Image) -> bool:
+    """True for the kinds that tfcap's graph does not read: a table of colours, an animated WebP."""
+    if file.format == "BMP":
+        return file.mode not in ("RGB", "RGBA")
+    return file.format == "WEBP" and getattr(file, "is_animated", False)
 
 
 def _values(file: Image.Image) -> np.ndarray:
@@ -204,7 +212,7 @@ class Captioner:
         self._path = os.path.join(folder, self.card["file"])
         self._threads = threads
         self._session: Any = None
-        self._of_thread = threading.local()  # an interpreter serves one thread
+        self._idle: list[Any] = []  # a runner of LiteRT serves one call at a time
         if self._path.endswith(".onnx"):
             import onnxruntime
 
@@ -215,15 +223,12 @@ class Captioner:
             providers = ["CPUExecutionProvider"]
             self._session = onnxruntime.InferenceSession(self._path, options, providers)
         else:
-            self._runner()
+            self._idle.append(self._opened())
 
-    def _runner(self) -> Any:
-        if not hasattr(self._of_thread, "runner"):
-            from ai_edge_litert.interpreter import Interpreter
+    def _opened(self) -> Any:
+        from ai_edge_litert.interpreter import Interpreter
 
-            interpreter = Interpreter(self._path, num_threads=self._threads)
-            self._of_thread.runner = interpreter.get_signature_runner()
-        return self._of_thread.runner
+        return Interpreter(self._path, num_threads=self._threads).get_signature_runner()
 
     def read(self, content: bytes) -> tuple[np.ndarray, int]:
         """Reads the bytes of a picture, or of features: a file .npy with float32 [R, F].
@@ -236,12 +241,16 @@ class Captioner:
         """
         if "regions" not in self.card:
             return resized(pixels(content), self.card), 0
-        features = np.load(io.BytesIO(content)).astype(np.float32)
-        if features.ndim != 2 or len(features) > self.card["regions"]:
+        if not content.startswith(b"\x93NUMPY"):
+            raise ValueError("it is no file that numpy.save wrote.")
+        features = np.load(io.BytesIO(content), allow_pickle=False).astype(np.float32)
+        most, width = self.card["regions"], self.card["width"]
+        if features.ndim != 2 or features.shape[1] != width or not 0 < len(features) <= most:
             raise ValueError(
-                f"its shape is {list(features.shape)}. Give [regions, features], with at most "
-                f"{self.card['regions']} regions."
+                f"its shape is {list(features.shape)}. Give 1 to {most} regions of {width} numbers."
             )
+        if not np.isfinite(features).all():
+            raise ValueError("it has numbers that are not finite.")
         missing = self.card["regions"] - len(features)
         return np.pad(features, [(0, missing), (0, 0)]), len(features)
 
@@ -252,7 +261,14 @@ class Captioner:
         """
         if self._session:
             return dict(zip(_OUTPUTS, self._session.run(_OUTPUTS, inputs), strict=True))
-        return self._runner()(**inputs)
+        try:
+            runner = self._idle.pop()
+        except IndexError:  # other threads use all of them
+            runner = self._opened()
+        try:
+            return runner(**inputs)
+        finally:
+            self._idle.append(runner)
 
     def caption(
         self,
@@ -271,8 +287,8 @@ class Captioner:
           For each image its `captions`, best first, their `scores`, and their `log_probs`: the
           natural log-probability of each word, and of the end of the caption.
         """
-        inputs = {"features" if regions else "images": images}
-        if regions:
+        inputs = {"images" if regions is None else "features": images}
+        if regions is not None:
             inputs["num_regions"] = np.array(regions, np.int32)
         if samples := self.card["samples"]:
             shape = samples, self.card["length"]
@@ -306,6 +322,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of a model that draws samples")
     parser.add_argument("--threads", type=int, help="number of threads")
     args = parser.parse_args()
+    if args.seed < 0 or (args.threads is not None and args.threads < 1):
+        parser.error("--seed must be at least 0, and --threads at least 1")
     captioner = Captioner(FOLDER, args.threads)
     failed = 0
     for i, path in enumerate(args.pictures):
@@ -313,7 +331,8 @@ def main() -> None:
             with open(path, "rb") as file:
                 image, regions = captioner.read(file.read())
         except (OSError, ValueError, EOFError) as error:
-            print(f"error: {path}: {error}", file=sys.stderr)
+            reason = getattr(error, "strerror", None) or error
+            print(f"error: {path}: {reason}", file=sys.stderr)
             failed += 1
             continue
         result = captioner.caption(image[None], [regions] if regions else None, [args.seed + i])[0]
