@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from packaging.requirements import Requirement
 
-from tfcap import captioning, cli, files, gpus, progress
+from tfcap import captioning, cli, errors, files, gpus, progress
 from tfcap.arguments import argument, arguments, takes
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _same_pictures(data: "PreparedData", described: Mapping[str, np.ndarray]) ->
     names = {}
     for split in described:
         by_image = data.file_names(split)
-        names[split] = [by_image[image] for image in data.index(split).id]
+        names[split] = [errors.escaped(by_image[image]) for image in data.index(split).id]
     found = False
     for first, second in itertools.combinations(described, 2):
         place, alike = leaks.most_alike(described[second], described[first])
