@@ -1,7 +1,6 @@
-"""Reads JSON: Karpathy's splits, COCO, MSR-VTT, and lines about clips."""
+"""Reads JSON whose lists refer to each other or to files: Karpathy's splits, COCO and MSR-VTT."""
 
 import collections
-import itertools
 import logging
 import os
 import pathlib
@@ -10,20 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.marks import mark_of
 from tfcap.preparing.sources.entry import SPLITS, Entry, Source, head
+from tfcap.preparing.sources.names import id_fields, split_in, texts, unmarked
+from tfcap.preparing.sources.rows import clip_file
 from tfcap.preparing.sources.splits import split_name, split_of
-from tfcap.preparing.sources.tables import (
-    first_row,
-    id_fields,
-    json_items,
-    json_row,
-    split_in,
-    texts,
-    unmarked,
-)
 
 _PROBES = 20  # pictures that are looked for in each folder
 _log = logging.getLogger(__name__)
@@ -210,6 +201,8 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
     images = _items(path, "images", content.get("images"))
     entries = source.entries(images, parse, join=False)
+    if "'tokenized_caption'" in repr(content.get("annotations", [])[:1]):
+        _log.info(f"note: {path} has words of captions in tokenized_caption; they are not used")
     _note_others(path, by_image)
     folder = _folder(source.images, path.stem, [entry.file_name for entry in entries[:_PROBES]])
     return [entry._replace(file_name=folder + entry.file_name) for entry in entries]
@@ -225,50 +218,6 @@ def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str
     if any(os.path.exists(images / name) for name in names):
         return ""
     return folder if any(os.path.exists(images / folder / name) for name in names) else ""
-
-
-# ---- clips -------------------------------------------------------------------------------------
-
-
-def is_gif(path: pathlib.Path) -> bool:
-    """True for a file whose first row has the keys `caption`, and `video` or `gif`."""
-    keys = first_row(path).keys()
-    return "caption" in keys and bool({"video", "gif"} & keys)
-
-
-def gif(source: Source) -> list[Entry]:
-    """Reads the layout `gif`: captions of clips, one JSON object per line, or a list of objects.
-
-    An object is `{"video" or "gif": name, "caption": text}`, and may have `split`. The captions of
-    a clip are in several objects, or in one as a list. The name is that of a GIF file, of a film
-    such as an MP4 file, or of a directory of frames. It is relative to `source.images`, and may be
-    without the ending.
-
-    Args:
-      source: what to read; `captions` are the files.
-
-    Returns:
-      An entry per clip.
-    """
-
-    def parse(line: object) -> Entry:
-        row = json_row(line)
-        name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
-        captions, rejected = unmarked(row, tuple(texts(row["caption"])))
-        return Entry(-1, name, split_in(row), captions, rejected=rejected)
-
-    rows = itertools.chain.from_iterable(map(json_items, source.captions))
-    return source.entries(rows, parse)
-
-
-def _clip_file(images: pathlib.Path | None, name: str) -> str:
-    """Returns the name of a clip below `images`; the ending may be left out of it."""
-    # Not `Path.exists`, which raises an error for a name that is too long.
-    if images is not None and not os.path.exists(images / name):
-        for ending in (".gif", *films.ENDINGS):
-            if os.path.exists(images / f"{name}{ending}"):
-                return f"{name}{ending}"
-    return name
 
 
 # ---- MSR-VTT -----------------------------------------------------------------------------------
@@ -301,7 +250,7 @@ def msrvtt(source: Source) -> list[Entry]:
 
     def parse(video: dict[str, Any]) -> Entry:
         name = video["video_id"]
-        file = _clip_file(source.images, name)
+        file = clip_file(source.images, name)
         return Entry(-1, file, split_name(video["split"]), tuple(by_name.pop(name, ())))
 
     entries = source.entries(items("videos"), parse)

@@ -23,8 +23,8 @@ from tfcap.preparing.sources.entry import (
     head,
     with_captions_of,
 )
+from tfcap.preparing.sources.names import CAPTION_COLUMNS, Columns, columns_of, entry_of
 from tfcap.preparing.sources.splits import files_of
-from tfcap.preparing.sources.tables import CAPTION_COLUMNS, Columns, columns_of, entry_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -168,7 +168,7 @@ def read_parquet(source: Source) -> list[Entry]:
             # Hugging Face sometimes writes the path of the machine that made the file.
             label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
             name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
-        entry = entry_of({**row, "path": name})
+        entry = entry_of({**row, "path": name}, source)
         return entry._replace(content=cell, split=entry.split or split)
 
     entries = source.entries(rows(), parse, join=False)
