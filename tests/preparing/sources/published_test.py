@@ -267,7 +267,7 @@ def test_the_command_of_a_data_set_reads_its_files(name, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     flags = shlex.split(DATA_SETS[name]["flags"])
     values = commands.parse(importlib.import_module("tfcap.prepare"), *flags, "--out=out")
-    given = {key: values[key].value for key in ("captions", "images", "language")}
+    given = {key: values[key].value for key in ("captions", "images", "language", "vocab")}
     result = inputs.read(Settings("out", backbone="pixels", **given).checked())
     source, counts, captions, first, last, note = GOLDEN[name]
     splits = [entry.split for entry in result.entries]
