@@ -222,7 +222,7 @@ def artemis(folder: Folder) -> None:
 
 @data_set("FACAD")
 def facad(folder: Folder) -> None:
-    """Several pictures of a product, by their web addresses; one of them was downloaded."""
+    """Several pictures of a product, by their web addresses; some of them were downloaded."""
     site = "https://img.example.org/id"
     rows = [
         {
@@ -240,7 +240,7 @@ def facad(folder: Folder) -> None:
         for number in range(4)
     ]
     write(folder / "meta_all_129927.json", together=rows)
-    write_pictures(folder / "images", ["0a.jpeg", "0b.jpeg", "1a.jpeg", "3b.jpeg"])
+    write_pictures(folder / "images", ["0a.jpeg", "0b.jpeg", "1a.jpeg", "103_red_1.jpg"])
 
 
 @data_set("LLaVA-Pretrain")
@@ -391,6 +391,7 @@ def msvd_csv(folder: Folder) -> None:
 @data_set("MSVD (text)")
 def msvd_text(folder: Folder) -> None:
     """The name of a clip and a sentence a line."""
-    lines = [f"-4_x{n}_5_15 a kite {what}" for n in range(3) for what in ("flies", "falls")]
+    lines = ["# Descriptions of clips", "#", ""]
+    lines += [f"-4_x{n}_5_15 a kite {what}" for n in range(3) for what in ("flies", "falls")]
     write(folder / "AllVideoDescriptions.txt", *lines)
     clips(folder / "clips", *(f"-4_x{n}_5_15" for n in range(3)))

@@ -140,8 +140,8 @@ GOLDEN = {
         "jsonl",
         (2, 1, 1),
         4,
-        (0, "0a.jpeg", "train", ("Warm & soft",)),
-        (3, "3b.jpeg", "val", ("Warm & soft",)),
+        (0, "0a.jpeg", "test", ("Warm & soft",)),
+        (3, "103_red_1.jpg", "train", ("Warm & soft",)),
         "4 pictures are left out: they are not in `images`",
     ),
     "LLaVA-Pretrain": (

@@ -128,24 +128,31 @@ def in_json(path: pathlib.Path, source: Source) -> Iterator[Row]:
     found = 0
     for number, item in enumerate(items := read_json(path, _CORRECT)):
         row = Row(f"{path}: entry {number}", functools.partial(read, item))
-        names = _addresses(item)
-        there = [name for name in names if source.images and (source.images / name).is_file()]
-        found += len(there)
-        source.notes["pictures are left out: they are not in `images`"] += len(names) - len(there)
-        yield from (row._replace(read=functools.partial(_product, item, name)) for name in there)
-        if not names:
+        addresses = _addresses(item)
+        for names in addresses:
+            there = [name for name in names if source.images and (source.images / name).is_file()]
+            found += len(there[:1])
+            source.notes["pictures are left out: they are not in `images`"] += not there
+            yield from (row._replace(read=functools.partial(_product, item, n)) for n in there[:1])
+        if not addresses:
             yield row
     if not found and items and _addresses(items[0]):
         raise ValueError(f"None of the pictures in {path} is in `images`.{WEB_ADDRESSES}")
 
 
-def _addresses(item: object) -> list[str]:
-    """Returns the file names of pictures that a row of FACAD names by their web addresses."""
+def _addresses(item: Any) -> list[tuple[str, str]]:
+    """Returns the two names that each picture of an item of FACAD may have once it is downloaded.
+
+    They are the name in its web address, and `ID_COLOUR_NUMBER.jpg`, as several programs write it.
+    """
     images = item.get("images") if isinstance(item, dict) else None
-    if not isinstance(images, list):
-        return []
-    values = [v for one in images for v in (one.values() if isinstance(one, dict) else [one])]
-    return [posixpath.basename(urlsplit(value).path) for value in values if is_web_address(value)]
+    parts = [part for part in images if isinstance(part, dict)] if isinstance(images, list) else []
+    return [
+        (posixpath.basename(urlsplit(url).path), f"{item['id']}_{part.get('color')}_{number}.jpg")
+        for part in parts
+        for number, url in part.items()
+        if is_web_address(url)
+    ]
 
 
 def _product(item: dict[str, Any], name: str) -> dict[str, Any]:
@@ -203,7 +210,8 @@ def in_clips(path: pathlib.Path, source: Source) -> Iterator[Row]:
         yield from (row._replace(split=split) for row in read(path, source))
         return
     for location, line in numbered_lines(path):
-        yield Row(location, functools.partial(_clip_row, line))
+        if not line.startswith("#"):
+            yield Row(location, functools.partial(_clip_row, line))
 
 
 def _clip_row(line: str) -> dict[str, Any]:
@@ -328,8 +336,9 @@ def is_clips(path: pathlib.Path) -> bool:
 
 
 def is_clip_lines(path: pathlib.Path) -> bool:
-    """True for a text whose first line is the name of a clip, with two numbers, and a sentence."""
-    return any(map(_CLIP_LINE.fullmatch, first_lines(path, 1)))
+    """True for lines with the name of a clip, which ends in two numbers, and a sentence."""
+    lines = [line for line in first_lines(path, 20) if not line.startswith("#")]
+    return any(map(_CLIP_LINE.fullmatch, lines[:1]))
 
 
 def kind_of(path: pathlib.Path) -> str:
