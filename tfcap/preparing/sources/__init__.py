@@ -42,9 +42,9 @@ def _first(
     return lambda path: any(recognises(f) for f, _ in splits.files_of([path], pattern)[:1])
 
 
-_is_karpathy = json_files.begins("{", "images", "filename", "split")
+_is_karpathy = json_files.begins("images", "filename", "split")
 _without_ids = rows.reader(rows.in_json, lambda entry, _: entry.without_id(), is_named=True)
-_is_msrvtt = json_files.begins("{", "video_id")
+_is_msrvtt = json_files.begins("video_id")
 
 
 def _is_json(path: pathlib.Path) -> bool:

@@ -20,32 +20,25 @@ _PROBES = 20  # pictures that are looked for in each folder
 _log = logging.getLogger(__name__)
 
 
-def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
-    """Makes a function that tells whether a file begins like JSON of a certain layout.
-
-    Args:
-      bracket: the first character of the file, "{" or "[".
-      *keys: keys that the beginning of the file must contain.
-
-    Returns:
-      A function of a path, for `Layout.recognises`.
-    """
+def begins(*keys: str) -> Callable[[pathlib.Path], bool]:
+    """Makes a `Layout.recognises`: whether a file begins like a JSON object with some keys."""
 
     def recognises(path: pathlib.Path) -> bool:
         content = head(path).removeprefix(b"\xef\xbb\xbf")
-        start = re.sub(rb"\s", b"", content[:99]).startswith(bracket.encode() + b'"')
+        start = re.sub(rb"\s", b"", content[:99]).startswith(b'{"')
         return start and all(f'"{key}"'.encode() in content for key in keys)
 
     return recognises
 
 
-def _items(path: pathlib.Path, key: str | None, items: object) -> Iterator[tuple[str, Any]]:
+def _items(path: pathlib.Path, key: str, items: object) -> Iterator[tuple[str, Any]]:
     """Yields (location, item) of a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
-        what = f"has no list {key!r}" if key else "is not a list of objects"
-        raise ValueError(f"{path} {what}. Correct it, or name its layout with `source`.")
+        raise ValueError(
+            f"{path} has no list {key!r}. Correct it, or name its layout with `source`."
+        )
     for number, item in enumerate(items):
-        yield f"{path}: {key or 'entry'} {number}", item
+        yield f"{path}: {key} {number}", item
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
@@ -54,7 +47,7 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _id_fields(key: str, value: object) -> dict[str, Any]:
-    """Returns `tables.id_fields`; ids that are whole numbers must be those of one image each."""
+    """Returns `names.id_fields`; ids that are whole numbers must be those of one image each."""
     fields = id_fields(key, value)
     return {**fields, "id_column": ""} if fields["id"] >= 0 else fields
 
@@ -118,9 +111,9 @@ def _sentence(item: Any) -> Any:
 
 def is_coco(path: pathlib.Path) -> bool:
     """True for a file that begins like an object with the images or the annotations of COCO."""
-    others = begins("{", "videos")(path) or begins("{", "filename")(path)
-    annotations = begins("{", "annotations", "image_id", "caption")(path)
-    return not others and (annotations or begins("{", "images", "file_name", "id")(path))
+    others = begins("videos")(path) or begins("filename")(path)
+    annotations = begins("annotations", "image_id", "caption")(path)
+    return not others and (annotations or begins("images", "file_name", "id")(path))
 
 
 def coco(source: Source) -> list[Entry]:

@@ -168,7 +168,11 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
     list is a split, the folder of the pictures, or a word such as `data`.
     """
     content = read_json(path, _CORRECT)
-    lists = {key: value for key, value in content.items() if _is_list_of_rows(value)}
+    lists = {
+        key: value
+        for key, value in content.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    }
     is_division = len(lists) == sum(value != [] for value in content.values())
     if not is_division:
         lists = {key: value for key, value in lists.items() if can_read(value[0])}
@@ -177,15 +181,10 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
             yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
     for key, items in lists.items():
         split = usual_split(key) if is_division else None
-        is_folder = is_division and not split and key not in _LISTS
+        folder = f"{key}/" if is_division and not split and key not in _LISTS else ""
         for number, item in enumerate(items):
-            location = f"{path}: {key} {number}"
-            folder = f"{key}/" if is_folder else ""
-            yield Row(location, functools.partial(json_row, item), split, folder)
-
-
-def _is_list_of_rows(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+            row = functools.partial(json_row, item)
+            yield Row(f"{path}: {key} {number}", row, split, folder)
 
 
 def _with_key(key: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -196,10 +195,10 @@ def in_parquet(path: pathlib.Path, source: Source) -> Iterator[Row]:
     """Yields the rows of a Parquet file."""
     with parquet_file(path) as file:
         for group in range(file.num_row_groups):
-            rows = parquet_rows(file, group, file.schema_arrow.names)
-            for number, row in enumerate(rows):
-                location = f"{path}: row {number} of row group {group}"
-                yield Row(location, functools.partial(dict, row))
+            for number, row in enumerate(parquet_rows(file, group, file.schema_arrow.names)):
+                yield Row(
+                    f"{path}: row {number} of row group {group}", functools.partial(dict, row)
+                )
 
 
 def in_clips(path: pathlib.Path, source: Source) -> Iterator[Row]:
@@ -222,14 +221,7 @@ def _clip_row(line: str) -> dict[str, Any]:
 
 
 def json_row(line: object) -> dict[str, Any]:
-    """Returns the JSON object in a row.
-
-    Args:
-      line: a line of text, or an item of a JSON list that is parsed already.
-
-    Raises:
-      ValueError: `line` is not a JSON object.
-    """
+    """Returns the JSON object in a line, or in an item of a list; ValueError for anything else."""
     row = json.loads(line) if isinstance(line, str) else line
     if not isinstance(row, dict):
         raise ValueError(f"the row must be a JSON object, not {row!r:.80}")

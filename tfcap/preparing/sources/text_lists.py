@@ -7,7 +7,7 @@ import logging
 import pathlib
 import random
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from tfcap.errors import UsageError
 from tfcap.preparing.sources.entry import SPLITS, Entry, Source, head
@@ -23,7 +23,7 @@ _LANGUAGE_TOKEN = re.compile(r"(\S+)\.jpg#[a-z]+#\d{1,4}\s(.*)")  # of Flickr8k-
 _NUMBERED = re.compile(r"(\d+)\s+(.*)")
 _PARALLEL = re.compile(r"(\w+?)(?:\.\d)?\.([a-z]{2,3})(?:\.gz)?")  # train.de.gz, train.1.de
 # One row of the released file lacks its second bar: `2199200615.jpg| 4   A dog runs ...`.
-_BARS = re.compile(r"([^|]+?)\s*\|\s*\d{1,4}\s*(?:\||\s)\s*(.*)")
+_BARS = re.compile(r"\s*([^|]+?)\s*\|\s*\d{1,4}\s*(?:\||\s)\s*(.*?)\s*")
 _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most a tenth
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def _with_splits(
 
 def _of_lines(
     source: Source,
-    path: pathlib.Path,
+    lines: Iterable[tuple[str, str]],
     pattern: re.Pattern[str],
     form: str,
     lists: Mapping[pathlib.Path, str],
@@ -72,7 +72,7 @@ def _of_lines(
 
     Args:
       source: what to read.
-      path: the file of the lines.
+      lines: the location and the text of each line.
       pattern: what a line must be; its groups are the name and the caption.
       form: what stands before the caption, for errors.
       lists: list -> split.
@@ -86,7 +86,7 @@ def _of_lines(
             raise ValueError(f"the line must be {form} and a caption, not {line!r:.80}")
         return Entry(-1, (names or {}).get(match[1], match[1] + ending), None, (match[2],))
 
-    entries = source.entries(numbered_lines(path), parse)
+    entries = source.entries(lines, parse)
     used = [nfc(entry.file_name).removesuffix(ending) for entry in entries]
     return _with_splits(entries, used, _listed(source, lists, set(used), ending))
 
@@ -121,9 +121,10 @@ def flickr8k(source: Source) -> list[Entry]:
         for split, name in _LISTS.items()
         for file in sorted(path.parent.glob(f"*{split}.txt" if has_language else f"*{name}"))
     }
+    lines = numbered_lines(path)
     if has_language:
-        return _of_lines(source, path, _LANGUAGE_TOKEN, "NAME.jpg#CODE#NUMBER", lists, ".jpg")
-    return _of_lines(source, path, _TOKEN, "NAME#NUMBER, a tab", lists)
+        return _of_lines(source, lines, _LANGUAGE_TOKEN, "NAME.jpg#CODE#NUMBER", lists, ".jpg")
+    return _of_lines(source, lines, _TOKEN, "NAME#NUMBER, a tab", lists)
 
 
 def _lists_beside(path: pathlib.Path) -> dict[pathlib.Path, str]:
@@ -154,7 +155,7 @@ def numbered(source: Source) -> list[Entry]:
     lines = (line.strip() for file in lists for _, line in numbered_lines(file))
     names = {pathlib.PurePath(name).stem: name for name in lines}
 
-    return _of_lines(source, path, _NUMBERED, "a number", lists, names=names)
+    return _of_lines(source, numbered_lines(path), _NUMBERED, "a number", lists, names=names)
 
 
 def _parallel(path: pathlib.Path) -> tuple[pathlib.Path, str] | None:
@@ -229,16 +230,8 @@ def flickr30k(source: Source) -> list[Entry]:
       An entry per image.
     """
 
-    def parse(line: str) -> Entry:
-        match = _BARS.fullmatch(line.strip())
-        if match is None:
-            raise ValueError(
-                f"the line must be a name, a number and a caption with | between them: {line!r:.80}"
-            )
-        return Entry(-1, match[1], None, (match[2],))
-
-    rows = itertools.islice(numbered_lines(source.one_file()), 1, None)
-    return source.entries(rows, parse)
+    lines = itertools.islice(numbered_lines(source.one_file()), 1, None)
+    return _of_lines(source, lines, _BARS, "a name, a bar, a number, a bar", {})
 
 
 def is_iaprtc12(path: pathlib.Path) -> bool:
