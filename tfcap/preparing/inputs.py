@@ -171,8 +171,8 @@ def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
     """Finds pictures whose names lack the ending or the folder of their split.
 
     `train2014/a.jpg` and `train_images/a.jpg` are such pictures for `a` of the split train, for
-    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. Names that
-    have an ending keep it.
+    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. A number is
+    found with the zeros that COCO has. Names that have an ending keep it.
     """
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
     if not names or any(os.path.exists(images / name) for name in names):
@@ -192,7 +192,8 @@ def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
         coco = re.match(r"COCO_([a-z]+\d{4})_", name)
         keys = [(None, name), (entry.split, name), (usual_split(top.removesuffix("_images")), rest)]
         keys += [(usual_split(coco[1]), name)] if coco else []
-        keys += [(None, os.path.basename(name))]
+        number = name.zfill(12) if name.isdecimal() else os.path.basename(name)
+        keys += [(entry.split, number), (None, number)]
         return entry._replace(file_name=next((found[k] for k in keys if k in found), name))
 
     result = [renamed(entry) for entry in entries]

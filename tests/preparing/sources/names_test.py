@@ -1,5 +1,7 @@
 """Rows of published data sets: what their names and values mean, and how files become rows."""
 
+import re
+
 import pytest
 from helpers import published
 from helpers.sources import write_pictures
@@ -80,9 +82,13 @@ def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     rows = [{"image": "a.jpg", "enCap": ["A kite ."], "chCap": ["风筝"]}] * 2
     entries, _ = read(path, together=rows, language="CH")
     assert entries[0].captions == ("风筝",) * 2
-    for language in ("", "de"):
-        with pytest.raises(errors.UsageError, match="Give as `language` one of en, ch"):
-            read(path, together=rows, language=language)
+    with pytest.raises(errors.UsageError, match="Give as `language` one of en, ch"):
+        read(path, together=rows)
+    with pytest.raises(ValueError, match=r"no usable row. 2 rows .*languages than de \(en, ch\)"):
+        read(path, together=rows, language="de")
+    rows.append({"image": "b.jpg", "chCap": ["狗"]})
+    entries, _ = read(path, together=rows, language="en")
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
     lines = ("image,caption,Language", "a.jpg,A kite .,English", "a.jpg,Zmaj .,Slovene")
     entries, source = read(tmp_path / "a.csv", *lines, language="english")
     assert entries[0].captions == ("A kite .",) and not source.skipped
@@ -92,6 +98,25 @@ def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     assert "several languages (1 English, 1 Slovene): `language`" in capsys.readouterr().out
     with pytest.raises(errors.UsageError, match="`language=en`: no column .*are: image, caption"):
         read(tmp_path / "b.csv", "image,caption", "a.jpg,A.", language="en")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"image_path": [], "report": "x"}, "the file name of the picture is empty"),
+        ({"image_path": [7], "report": "x"}, "the file name must be text, not 7"),
+        ({"report": "x"}, "no column of pictures .*it has: report"),
+        ({"image_path": "b.jpg", "report": 7}, "the caption under 'report' must be text, not 7"),
+        ({"image_path": "b.jpg", "report": "x", "split": 7}, "'split': the split 7 is not a name"),
+        ("b.jpg", r"the row must be a JSON object, not \['b.jpg'\]"),
+    ],
+)
+def test_a_broken_row_is_named_with_its_list_and_key(tmp_path, row, reason):
+    good = {"image_path": "a.jpg", "report": "A kite ."}
+    entries, source = read(tmp_path / "a.json", together={"train": [good, row], "val": []})
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+    assert re.search(reason, source.skipped[0].reason)
+    assert source.skipped[0].location.endswith("a.json: train 1")
 
 
 def test_rows_that_are_not_meant_to_be_used_are_counted_and_not_skipped(tmp_path, capsys):
@@ -211,6 +236,7 @@ def test_of_web_addresses_the_pictures_that_are_there_are_read(tmp_path, capsys)
         ("train/a.jpg", "train_images/a.jpg"),
         ("beach/a.jpg", "a.jpg"),
         ("COCO_val2014_000000000009", "val2014/COCO_val2014_000000000009.jpg"),
+        ("107339", "train2017/000000107339.jpg"),
     ],
 )
 def test_pictures_are_found_without_ending_and_in_the_folder_of_their_split(

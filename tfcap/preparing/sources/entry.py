@@ -329,9 +329,11 @@ class Source:
             if first.id != entry.id and not conflict:
                 conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
             images[entry.file_name] = with_captions_of(first, entry)
+        left_out = "".join(f" {n} {note}." for note, n in (+self.notes).items())
         self._say_notes()
         if not images:
             why = "".join(f" The first is {r.location}: {r.reason}." for r in self.skipped[:1])
+            why += left_out
             raise ValueError(
                 f"{self.captions[0]} has no usable row.{why} Correct the rows, or name the layout "
                 "with `source`."

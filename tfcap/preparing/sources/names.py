@@ -76,6 +76,7 @@ class Columns(NamedTuple):
       stem: the name of the picture without its ending; it counts only if no other column tells it.
       languages: columns with the captions of one language: language -> column.
       language: the language of the captions in the row.
+      is_region: whether the captions describe a region of the picture, whose place is in the row.
     """
 
     image: str | None
@@ -88,6 +89,7 @@ class Columns(NamedTuple):
     stem: str | None
     languages: dict[str, str]
     language: str | None
+    is_region: bool
 
     @property
     def has_picture(self) -> bool:
@@ -139,6 +141,7 @@ def columns_of(names: tuple[str, ...]) -> Columns:
         stem=first(_STEM_COLUMNS),
         languages={match[match.lastindex or 0]: plain[name] for name, match in spoken.items()},
         language=first(_LANGUAGE_COLUMNS),
+        is_region=plain.keys() >= {*_REGION},
     )
 
 
@@ -184,7 +187,7 @@ def entry_of(row: dict[str, Any], source: Source) -> Entry:
     captions = captions_of(row, used)
     if len(captions) > 1 and [*map(_plain, used)] == [_TURNS]:
         raise LeftOut("conversations with several answers")
-    if {*_REGION} <= {*map(_plain, row)}:
+    if columns.is_region:
         source.notes["captions describe a region of a picture; the whole picture is read"] += 1
     captions, rejected = unmarked(row, captions) if columns.marks else (captions, ())
     numbered = id_fields(columns.id, row[columns.id]) if columns.id else {"id": -1}
@@ -223,6 +226,8 @@ def _picture_name(row: dict[str, Any], columns: Columns, source: Source) -> str:
 def _in_language(row: dict[str, Any], columns: Columns, source: Source) -> list[str]:
     """Returns the columns whose captions are in the language of `source`."""
     language = source.language.lower()
+    if not (language or columns.language) and columns.captions:
+        return columns.captions  # of most files
     spoken = "" if columns.language is None else str(row[columns.language])
     if language in columns.languages:
         return [columns.languages[language]]
@@ -233,7 +238,10 @@ def _in_language(row: dict[str, Any], columns: Columns, source: Source) -> list[
     if columns.captions and not language:
         source.languages[spoken] += 1
         return columns.captions
-    if len(columns.languages) == 1 and not language:
+    if columns.languages and language:
+        there = ", ".join(columns.languages)
+        raise LeftOut(f"in other languages than {source.language} ({there})")
+    if len(columns.languages) == 1:
         return list(columns.languages.values())
     if columns.languages:
         raise UsageError(

@@ -183,7 +183,7 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
         split = usual_split(key) if is_division else None
         folder = f"{key}/" if is_division and not split and key not in _LISTS else ""
         for number, item in enumerate(items):
-            row = functools.partial(json_row, item)
+            row = functools.partial(json_row, item if isinstance(item, dict) else [item])
             yield Row(f"{path}: {key} {number}", row, split, folder)
 
 
@@ -381,14 +381,16 @@ def reader(
         def located() -> Iterator[tuple[str, Row]]:
             for path, split in files:
                 for row in rows(path, source):
-                    told = split if tell and row.split is None else row.split
-                    yield row.location, row._replace(split=told)
+                    tells = tell and row.split is None
+                    yield row.location, row._replace(split=split) if tells else row
 
         def parse(row: Row) -> Entry:
             entry = entry_of(row.read(), source)
-            name = row.folder + entry.file_name if row.folder else entry.file_name
-            split = entry.split or row.split or None
-            return change(entry._replace(file_name=name, split=split), source)
+            if row.folder:
+                entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
+            if row.split and not entry.split:
+                entry = entry._replace(split=row.split)
+            return change(entry, source)
 
         return source.entries(located(), parse)
 
