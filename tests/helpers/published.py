@@ -167,7 +167,7 @@ def nocaps(folder: Folder) -> None:
     content = {"licenses": [], "info": {}, "images": images, "annotations": notes}
     write(folder / "nocaps_val_4500_captions.json", together=content)
     write_pictures(folder / "images", ["00ab.jpg", "01ab.jpg"])
-    write(folder / "vocab.txt", "tuba")
+    write(folder / "vocab.txt", "<pad>", "<bos>", "<eos>", "<unk>", "a", "tuba")
 
 
 @data_set("DOCCI")

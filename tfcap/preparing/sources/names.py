@@ -259,15 +259,9 @@ def _in_language(row: dict[str, Any], columns: Columns, source: Source) -> list[
 def unmarked(
     row: dict[str, Any], captions: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Separates captions that their row marks as unusable.
+    """Returns the usable captions of a row, and the marks of the others (see `tfcap.marks`).
 
-    Args:
-      row: the row, with its marks under the names in `tfcap.marks`.
-      captions: the captions of the row.
-
-    Returns:
-      The usable captions, and the marks of the others. If the row has no mark: all captions, and an
-      empty tuple. If it has one: an empty tuple, and the mark repeated for each caption.
+    A row with a mark has no usable captions, and the mark once for each caption.
     """
     columns = columns_of(tuple(row)).marks
     mark = mark_of({mark: row[column] for mark, column in columns.items()}) if columns else ""

@@ -86,17 +86,9 @@ def rows_of(path: pathlib.Path, source: Source) -> Iterator[Row]:
 
 
 def in_table(path: pathlib.Path, source: Source, strip: bool = True) -> Iterator[Row]:
-    """Yields the rows of a csv or tsv file.
+    """Yields the rows of a csv or tsv file; with `strip` without spaces around cells.
 
     The name of the file tells the split only if there is no column with file names of pictures.
-
-    Args:
-      path: the file.
-      source: may tell what the columns are, in `columns`.
-      strip: whether spaces around cells are removed.
-
-    Raises:
-      ValueError: the columns have no known names.
     """
     table = table_of(path, source.columns)
     if table is None:
@@ -362,16 +354,13 @@ def reader(
     change: Callable[[Entry, Source], Entry] = lambda entry, source: entry,
     is_named: bool = False,
 ) -> Callable[[Source], list[Entry]]:
-    """Makes the function that reads a layout of rows.
+    """Makes a function for `Layout.read`, which joins rows with the same picture.
 
     Args:
       rows: a function that yields the rows of a file.
       change: a function that is applied to each entry.
       is_named: whether the names of files tell the split of rows that state none, even if all names
         have the same split. If False, they do so only if they have several splits.
-
-    Returns:
-      A function for `Layout.read`. Rows with the same picture are joined.
     """
 
     def read(source: Source) -> list[Entry]:
