@@ -135,6 +135,37 @@ def test_rows_that_are_not_meant_to_be_used_are_counted_and_not_skipped(tmp_path
     assert "1 rows are left out: they are conversations with" in capsys.readouterr().out
 
 
+def test_names_of_files_tell_splits_of_tables_only_where_no_column_has_file_names(tmp_path):
+    def splits(*rows):
+        paths = tuple(tmp_path / f"{split}.csv" for split in ("train", "val"))
+        for number, path in enumerate(paths):
+            published.write(path, *(row.format(number) for row in rows))
+        return [entry.split for entry in READERS[recognise(paths)].read(Source(paths))]
+
+    assert splits("image,caption", "{}.jpg,A kite .") == [None, None]  # they are drawn
+    assert splits("ID,Caption", "ROCO_{},A kite .") == ["train", "val"]
+
+
+def test_names_of_files_tell_no_splits_of_gif_files(tmp_path):
+    paths = tuple(tmp_path / f"{split}.jsonl" for split in ("train", "val"))
+    for path in paths:
+        published.write(path, {"gif": f"{path.stem}.gif", "caption": "A kite ."})
+    assert [entry.split for entry in READERS[recognise(paths)].read(Source(paths))] == [None, None]
+
+
+def test_other_lists_beside_that_of_the_rows_are_not_read(tmp_path):
+    row = {"file": "a.jpg", "report": "A kite ."}
+    content = {"version": 1, "licenses": [{"id": 1, "name": "free"}], "rows": [row]}
+    entries, source = read(tmp_path / "a.json", together=content, layout="json")
+    assert [entry.file_name for entry in entries] == ["a.jpg"] and not source.skipped
+
+
+@pytest.mark.parametrize(("row", "name"), [({"image": "a.jpg"}, "a.jpg"), ({}, "7")])
+def test_the_key_of_a_row_is_its_picture_if_the_row_names_none(tmp_path, row, name):
+    entries, _ = read(tmp_path / "a.json", together={"7": {**row, "caption": "A kite ."}})
+    assert [entry.file_name for entry in entries] == [name]
+
+
 def test_a_first_line_may_be_longer_than_what_recognition_reads(tmp_path):
     row = {"image_id": "0a", "caption": "A kite .", "traces": [[0.25] * 40_000]}
     entries, _ = read(tmp_path / "a.jsonl", row, {**row, "image_id": "0b"})
@@ -151,6 +182,7 @@ def test_a_first_line_may_be_longer_than_what_recognition_reads(tmp_path):
         (["7\tx\ta.jpg\tA kite ."], {"image": "3", "caption": "4", "id": "1"}, 7),
         (["n;where;pic;said", "7;x;a.jpg;A kite ."], {"image": "pic", "caption": "said"}, -1),
         (["n,where,image,said", "7,x,a.jpg,A kite ."], {"image": "3", "caption": "4"}, -1),
+        (["id,text,image,said", "7,no,a.jpg,A kite ."], {"image": "3", "caption": "4"}, -1),
         (
             ["id,text,image,said", "7,no,a.jpg,A kite ."],
             {"image": "image", "caption": "said", "id": "id"},
@@ -252,6 +284,13 @@ def test_pictures_are_found_without_ending_and_in_the_folder_of_their_split(
     )
     features = Settings("out", tmp_path / "a.jsonl", images=images, features="f")
     assert inputs.read(features).entries[0].file_name == named
+
+
+def test_names_stay_where_some_pictures_have_them(tmp_path):
+    images = write_pictures(tmp_path / "images", ["a.jpg", "train/b.jpg"])
+    published.write(tmp_path / "a.csv", "image,caption,split", "a.jpg,A.,train", "b.jpg,B.,train")
+    entries = inputs.read(Settings("out", tmp_path / "a.csv", images=images)).entries
+    assert [entry.file_name for entry in entries] == ["a.jpg", "b.jpg"]
 
 
 def test_lines_of_two_languages_must_be_as_many_as_pictures(tmp_path):
