@@ -210,6 +210,46 @@ def flickr30k(folder: Folder) -> None:
     write_pictures(folder / "flickr30k-images", ["0.jpg", "1.jpg", "2.jpg"])
 
 
+@data_set("Flickr30k (Kaggle)")
+def flickr30k_kaggle(folder: Folder) -> None:
+    """A number of the caption beside it."""
+    rows = [(f"{n}.jpg", m, f"Crane {m} , by a quay .") for n in range(4) for m in range(2)]
+    table(folder / "captions.txt", ("image_name", "comment_number", "comment"), *rows)
+    write_pictures(folder / "Images", [f"{n}.jpg" for n in range(4)])
+
+
+@data_set("Flickr8k (Kaggle)")
+def flickr8k_kaggle(folder: Folder) -> None:
+    """A caption with a comma has no quotes."""
+    lines = [f"{n}_5f.jpg,Crane {m} , by a quay ." for n in range(4) for m in range(2)]
+    write(folder / "captions.txt", "image,caption", *lines)
+    write_pictures(folder / "Images", [f"{n}_5f.jpg" for n in range(4)])
+
+
+@data_set("COCO, Flickr8k, Flickr30k (Karpathy)")
+def karpathy(folder: Folder) -> None:
+    """The folder and the file of a picture."""
+    images, names = [], []
+    for number, split in enumerate(("train", "restval", "val", "test")):
+        name = f"COCO_val2014_{number:012d}.jpg"
+        image = {"filepath": "val2014", "filename": name, "cocoid": number + 70, "split": split}
+        images.append(
+            {**image, "imgid": number, "sentences": [{"raw": "A kite.", "tokens": ["a"]}]}
+        )
+        names.append(f"val2014/{name}")
+    write(folder / "dataset_coco.json", together={"images": images, "dataset": "coco"})
+    write_pictures(folder / "coco", names)
+
+
+@data_set("COCO")
+def coco(folder: Folder) -> None:
+    """Two files, and a folder for each."""
+    for split, ids in (("train", [9, 25]), ("val", [42])):
+        coco_file(folder / f"captions_{split}2014.json", ids)
+        names = [f"COCO_{split}2014_{number:012d}.jpg" for number in ids]
+        write_pictures(folder / f"coco/{split}2014", names)
+
+
 @data_set("ArtEmis")
 def artemis(folder: Folder) -> None:
     """A path from two columns, and a split of rows that nobody uses."""
