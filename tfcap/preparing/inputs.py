@@ -32,6 +32,9 @@ FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _COCO = re.compile(r"(^|/)(COCO_\w+_)?\d{12}\.jpg$")  # names of pictures in its releases
 _CLIPS = ("gif", "clips", "msrvtt")  # sources whose entries are clips
+_ROWS = ("csv", "tsv", "jsonl")  # sources of rows whose names may be chosen
+# Sources whose captions may be in several languages.
+_SPOKEN = (*_ROWS, "json", "blip", "xmodaler", "gif", "clips", "imagefolder", "parquet", "parallel")
 _FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 _log = logging.getLogger(__name__)
 
@@ -141,6 +144,12 @@ def _with_source(settings: Settings) -> Settings:
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         _log.info(f"source: {settings.source} ({count})")
+    for name, sources in (("columns", _ROWS), ("language", _SPOKEN)):
+        if getattr(settings, name) and settings.source not in sources:
+            raise errors.UsageError(
+                f"`{name}` cannot be used with `source={settings.source}`, but with: "
+                f"{', '.join(sources)}. Leave it out, or name another source."
+            )
     if settings.images is None and settings.source in _FOLDERS:
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
         settings = dataclasses.replace(settings, images=os.fspath(folder))

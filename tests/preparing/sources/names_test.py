@@ -2,9 +2,11 @@
 
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import published
-from helpers.sources import write_pictures
+from helpers.sources import coco_file, jpeg, write_pictures
 
 from tfcap import errors
 from tfcap.preparing import inputs
@@ -219,6 +221,23 @@ def test_wrong_columns_are_refused(tmp_path):
                         ("image=x,caption=7", "column x; there are: 7, a.jpg, A")):  # fmt: skip
         with pytest.raises(errors.UsageError, match=f"`columns`: there is no {there}"):
             inputs.read(Settings("out", path, columns=text, backbone="pixels").checked())
+
+
+@pytest.mark.parametrize(("name", "value"), [("columns", "image=1,caption=2"), ("language", "en")])
+def test_columns_and_language_are_refused_where_no_row_is_read(tmp_path, name, value):
+    path = coco_file(tmp_path / "captions_train2014.json", [9])
+    settings = Settings("out", path, source="coco", backbone="pixels", **{name: value})
+    with pytest.raises(errors.UsageError, match=f"`{name}` cannot be used with `source=coco`"):
+        inputs.read(settings.checked())
+
+
+def test_a_language_is_chosen_in_parquet_files(tmp_path):
+    rows = [{"image": jpeg(n), "english": f"A kite {n}", "hindi": "पतंग"} for n in range(2)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    source = Source((tmp_path / "a.parquet",), language="hindi")
+    assert recognise(source.captions) == "parquet"
+    entries = READERS["parquet"].read(source)
+    assert [entry.captions for entry in entries] == [("पतंग",)] * 2
 
 
 # ---- web addresses -----------------------------------------------------------------------------
