@@ -15,6 +15,7 @@ import pathlib
 import re
 
 import published
+import yaml
 
 from tfcap import configs, models
 from tfcap.models.captioner import options_of
@@ -245,6 +246,17 @@ def left_out() -> str:
     return "".join(f"- {text}\n" for text in published.content()["left_out"])
 
 
+def data_sets() -> str:
+    """The published data sets, with the command that prepares each."""
+    rows = []
+    for row in yaml.safe_load((DOCS / "data_sets.yaml").read_text(encoding="utf-8")):
+        command = f"`python -m tfcap.prepare {row['flags']} --out data/mine`"
+        more = "; ".join(row[key] for key in ("counts", "note") if key in row)
+        rows.append((row["name"], row["files"], command, row["splits"], more))
+    header = ("data set", "what to download", "command", "splits", "what to expect")
+    return table(header, rows)
+
+
 def stored(path: str) -> str:
     """The table of a CSV file beside the pages."""
     with open(DOCS / path, encoding="utf-8", newline="") as file:
@@ -259,6 +271,7 @@ TABLES = {
     "sources": sources,
     "words": words,
     "left_out": left_out,
+    "data_sets": data_sets,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
 }
 

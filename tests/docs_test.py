@@ -72,7 +72,9 @@ def test_the_links_of_a_page_lead_to_files(page):
         assert (page.parent / link.replace("\\", "")).exists(), link
 
 
-@pytest.mark.parametrize("name", ["published", "recipes", "results", "retrieve", "speed", "train"])
+@pytest.mark.parametrize(
+    "name", ["data_sets", "published", "recipes", "results", "retrieve", "speed", "train"]
+)
 def test_the_tables_of_a_page_are_those_of_their_sources(name, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ ALLOWED = {
     "data pretrained runs visualize",
     "training": "private_api errors ids gpus progress files layers metrics models objectives "
     "decoding data configs runs preparing visualize",
-    "serving": "files images layers metrics models decoding data backbones pretrained runs",
+    "serving": "ids files images layers metrics models decoding data backbones pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images models decoding data pretrained runs visualize "
     "inference serving",

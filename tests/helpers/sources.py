@@ -4,6 +4,7 @@
 """
 
 import csv
+import gzip
 import io
 import json
 import pathlib
@@ -255,6 +256,35 @@ def make_msrvtt(folder: pathlib.Path) -> Made:
     return Made(tuple(paths), folder / "clips", 4, (2, 1, 1))
 
 
+@fixture("json")
+def make_json(folder: pathlib.Path) -> Made:
+    """A list of rows for each class, as NWPU-Captions has it, and a row without a picture."""
+    content = {
+        kind: [
+            {"filename": f"{kind}_{n}.jpg", "raw": f"A {kind} .", "raw_1": "Wet .", "split": split}
+            for n, split in enumerate(("train", "val"))
+        ]
+        for kind in ("beach", "park")
+    }
+    names = [f"{kind}/{row['filename']}" for kind, rows in content.items() for row in rows]
+    content["park"].append({"raw": "A park ."})
+    path = _write(folder / "dataset_nwpu.json", content)
+    return Made((path,), write_pictures(folder / "images", names), 4, (2, 2, 0), skipped=1)
+
+
+@fixture("clips")
+def make_clips(folder: pathlib.Path) -> Made:
+    """A list for each split, as VATEX has it; a row has no caption."""
+    (folder / "clips").mkdir()
+    paths = []
+    for split in ("training", "validation"):
+        (folder / "clips" / f"Q{split}_000010_000020.gif").write_bytes(gif(FRAMES))
+        rows = [{"videoID": f"Q{split}_000010_000020", "enCap": ["A kite .", "It flies ."]}]
+        rows += [{"videoID": "Q_000010_000020"}] * (split == "training")
+        paths.append(_write(folder / f"vatex_{split}_v1.0.json", rows))
+    return Made(tuple(paths), folder / "clips", 2, (1, 1, 0), skipped=1)
+
+
 # ---- layouts that others publish -----------------------------------------------------------------
 
 
@@ -420,6 +450,35 @@ def _example(number: int):
         "objects/label": numbers(3),
     }
     return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+@fixture("numbered")
+def numbered(folder: pathlib.Path) -> Made:
+    """Lines of UCM-Captions, a line without a caption, and a picture in no list."""
+    lines = [f"{n} There are {m} kites ." for n in (1, 2, 3, 12) for m in (4, 5)]
+    path = folder / "descriptions_UCM.txt"
+    path.write_text("\n".join([*lines, "kites ."]) + "\n")
+    for number, split in enumerate(("train", "val", "test"), 1):
+        (folder / f"filenames_{split}.txt").write_text(f"{number}.png\n")
+    return Made(
+        (path,), write_pictures(folder / "imgs", ["1.png", "2.png", "3.png"]), 3, (1, 1, 1), 1
+    )
+
+
+@fixture("parallel")
+def parallel(folder: pathlib.Path) -> Made:
+    """Texts of Multi30k, one of them compressed, and their lists of pictures."""
+    splits = {"train": ["10.jpg", "11.jpg"], "test_2017_mscoco": ["COCO_val2014_000000000030.jpg"]}
+    for name in ("raw", "image_splits"):
+        (folder / name).mkdir()
+    for split, names in splits.items():
+        (folder / f"image_splits/{split}.txt").write_text("".join(f"{n}#3671\n" for n in names))
+        text = "".join(f"Ein Kran\u2028 , {n} .\n" for n in names).encode()
+        is_packed = split == "train"
+        path = folder / "raw" / f"{split}.de{'.gz' * is_packed}"
+        path.write_bytes(gzip.compress(text) if is_packed else text)
+    names = [name for names in splits.values() for name in names]
+    return Made((folder / "raw",), write_pictures(folder / "images", names), 3, (2, 0, 1))
 
 
 @fixture("iaprtc12")

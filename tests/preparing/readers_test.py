@@ -11,7 +11,7 @@ from tfcap.preparing.settings import Settings
 
 # `sources/layouts_test` reads all layouts; `sources/archives_test` prepares pictures inside of
 # other files. Each takes more than a second.
-WHOLE = ("gif", "imagefolder")
+WHOLE = ("gif", "imagefolder", "json")
 
 
 def settings(made, out, **changes):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tfcap import errors, files
 from tfcap.data import films
+from tfcap.images import is_picture_name
 from tfcap.preparing import ready, spelling
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import READERS, recognise
@@ -24,12 +25,16 @@ from tfcap.preparing.sources.entry import (
     accepted,
     require_unique,
 )
-from tfcap.preparing.sources.splits import Divided, divide
+from tfcap.preparing.sources.rows import kind_of
+from tfcap.preparing.sources.splits import Divided, divide, usual_split
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _COCO = re.compile(r"(^|/)(COCO_\w+_)?\d{12}\.jpg$")  # names of pictures in its releases
-_CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
+_CLIPS = ("gif", "clips", "msrvtt")  # sources whose entries are clips
+_ROWS = ("csv", "tsv", "jsonl")  # sources of rows whose names may be chosen
+# Sources whose captions may be in several languages.
+_SPOKEN = (*_ROWS, "json", "blip", "xmodaler", "gif", "clips", "imagefolder", "parquet", "parallel")
 _FOLDERS = ("imagefolder", "sidecar")  # sources whose captions lie beside the pictures
 _log = logging.getLogger(__name__)
 
@@ -108,6 +113,8 @@ def read(settings: Settings) -> Inputs:
             "reasons are printed above. Repair the rows or raise `max_skipped`."
         )
     if source.images is not None:
+        if settings.features is None:
+            entries = _in_folders(source.images, entries)
         entries = [
             e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
             for e in entries
@@ -132,10 +139,17 @@ def _with_source(settings: Settings) -> Settings:
         if (path := getattr(settings, name)) is not None and not files.is_file(path):
             raise ValueError(f"`{name}`: there is no file {path}. Correct the path.")
     if settings.source == "auto":
-        settings = dataclasses.replace(settings, source=recognise(paths))
+        chosen = settings.columns and kind_of(paths[0])
+        settings = dataclasses.replace(settings, source=chosen or recognise(paths))
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         _log.info(f"source: {settings.source} ({count})")
+    for name, sources in (("columns", _ROWS), ("language", _SPOKEN)):
+        if getattr(settings, name) and settings.source not in sources:
+            raise errors.UsageError(
+                f"`{name}` cannot be used with `source={settings.source}`, but with: "
+                f"{', '.join(sources)}. Leave it out, or name another source."
+            )
     if settings.images is None and settings.source in _FOLDERS:
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
         settings = dataclasses.replace(settings, images=os.fspath(folder))
@@ -155,9 +169,49 @@ def _source(settings: Settings) -> Source:
         drawn=settings.split_ids is not None or settings.splits.startswith("random"),
         reads_words=settings.tokens == "given",
         clips=settings.frames is not None,
+        columns=settings.chosen_columns,
+        language=settings.language or "",
         # A percentage is known when everything is read.
         most_skipped=float("inf") if is_share else allowed_skips(settings.max_skipped, 1),
     )
+
+
+def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
+    """Finds pictures whose names lack the ending or the folder of their split.
+
+    `train2014/a.jpg` and `train_images/a.jpg` are such pictures for `a` of the split train, for
+    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. A number is
+    found with the zeros that COCO has. Names that have an ending keep it.
+    """
+    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
+    if not names or any(os.path.exists(images / name) for name in names):
+        return entries
+    found: dict[tuple[str | None, str], str] = {}
+    for path in filter(is_picture_name, spelling.below(images)):
+        top, _, rest = path.partition("/")
+        split = usual_split(top.removesuffix("_images"))
+        for name in (path, os.path.splitext(path)[0]):
+            found.setdefault((None, name), path)
+            if split:
+                found.setdefault((split, name.removeprefix(f"{top}/")), path)
+
+    def renamed(entry: Entry) -> Entry:
+        name = entry.file_name
+        top, _, rest = name.partition("/")
+        coco = re.match(r"COCO_([a-z]+\d{4})_", name)
+        keys = [(None, name), (entry.split, name), (usual_split(top.removesuffix("_images")), rest)]
+        keys += [(usual_split(coco[1]), name)] if coco else []
+        number = name.zfill(12) if name.isdecimal() else os.path.basename(name)
+        keys += [(entry.split, number), (None, number)]
+        return entry._replace(file_name=next((found[k] for k in keys if k in found), name))
+
+    result = [renamed(entry) for entry in entries]
+    if new := [pair for pair in zip(entries, result, strict=True) if pair[0] != pair[1]]:
+        _log.info(
+            f"note: {len(new)} of {len(entries)} pictures are found under another name: "
+            f"{new[0][1].file_name} for {new[0][0].file_name}"
+        )
+    return result
 
 
 def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:

@@ -19,6 +19,7 @@ from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import shares
+from tfcap.preparing.sources.tables import PARTS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 BUILT_IN = ("shapes", "moving_shapes")  # sources that draw their own pictures
@@ -47,6 +48,16 @@ class Settings:
         "drawings and clips.",
         default="auto",
         choices=("auto", *READERS, *BUILT_IN),
+    )
+    columns: str | None = argument(
+        "Columns of a table, or keys of JSON objects, whose names prepare does not know: "
+        "image=3,caption=6 by their numbers from 1, or image=photo,caption=words by their names; "
+        "also split and id.",
+        default=None,
+    )
+    language: str | None = argument(
+        "Language of the captions to read, as the caption files name it, if they have several.",
+        default=None,
     )
     images: str | os.PathLike | None = argument("Directory of the image files.", default=None)
     backbone: str | None = argument(
@@ -174,6 +185,12 @@ class Settings:
         return _paths(self.features)
 
     @property
+    def chosen_columns(self) -> dict[str, str]:
+        """The setting `columns` as part -> number or name, such as "image" -> "3"."""
+        parts = (part.partition("=") for part in (self.columns or "").split(",") if part)
+        return {name.strip(): column.strip() for name, _, column in parts}
+
+    @property
     def data_name(self) -> str:
         """The name of the data set: `name`, else the first caption file's name without ending."""
         return self.name or self.caption_paths[0].stem
@@ -217,6 +234,12 @@ class Settings:
             shares(self.splits)
         except ValueError as error:
             raise errors.UsageError(f"{error}.") from None
+        chosen = self.chosen_columns
+        if chosen and not ({"image", "caption"} <= chosen.keys() <= PARTS.keys()):
+            raise errors.UsageError(
+                "`columns` must name the columns of image and caption, and may name those of split "
+                f"and id, as in image=3,caption=6; not {self.columns!r}."
+            )
         for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
             value = getattr(self, key)
             if value is not None and value < 1:
@@ -315,7 +338,7 @@ class Settings:
             "features": features if len(features) > 1 else next(iter(features), None),
             **self._network_identity(),
             "min_count": self.min_count,
-            **self.changed("tokens", "count_splits", "frames"),
+            **self.changed("tokens", "count_splits", "frames", "columns", "language"),
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }

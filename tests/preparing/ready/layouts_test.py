@@ -269,7 +269,7 @@ OUTSIDE = IMAGES[9].boxes + 50
     [
         (lambda p: bad_npz(p, feat=GOOD[:, :2]), "features of the width 2 "),
         (lambda p: bad_npz(p, feat=GOOD.astype(int)), "floating-point"),
-        (lambda p: bad_npz(p, a=GOOD, b=GOOD), "it has: a, b"),
+        (lambda p: bad_npz(p, a=GOOD, b=GOOD), "the file has: a, b"),
         (lambda p: bad_npz(p, feat=GOOD, boxes=OUTSIDE, image_w=9, image_h=9), "inside the image"),
         (lambda p: bad_npz(p, feat=GOOD, num_boxes=4), "states 4 regions, but"),
         (lambda p: bad_npz(p, feat=np.array([_Harmful()])), "allow_pickle=False"),

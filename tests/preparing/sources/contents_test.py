@@ -15,21 +15,21 @@ from tfcap.preparing.sources import recognise
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (  # R2Gen
-            {"train": [{"id": "CXR1", "report": "x", "image_path": ["1.png"]}], "val": []},
+        (  # as R2Gen's and the following, but for the captions
+            {"train": [{"id": "CXR1", "said": "x", "image_path": ["1.png"]}], "val": []},
             "an object with train, val; 'train' is a list that begins with an object with id, "
-            "report, image_path",
+            "said, image_path",
         ),
-        (  # NWPU
-            {"beach": [{"filename": "1.jpg", "raw": "A", "raw_1": "B"}]},
-            "'beach' is a list that begins with an object with filename, raw, raw_1",
+        (
+            {"beach": [{"filename": "1.jpg", "said": "A", "said_1": "B"}]},
+            "'beach' is a list that begins with an object with filename, said, said_1",
         ),
-        (  # TextCaps
-            {"info": {"year": 1}, "data": [{"image_id": "x", "caption_str": "A"}]},
-            "'data' is a list that begins with an object with image_id, caption_str",
+        (
+            {"info": {"year": 1}, "data": [{"image_id": "x", "said": "A"}]},
+            "'data' is a list that begins with an object with image_id, said",
         ),
         ({"1.jpg": ["A", "B"]}, "an object with 1.jpg; '1.jpg' is a list that begins with a text"),
-        ({"1": {"caption": "A"}}, "an object with 1; '1' is an object with caption"),
+        ({"1": {"said": "A"}}, "an object with 1; '1' is an object with said"),
         ([["1.jpg", "A"]], "a list that begins with a list that begins with a text"),
         ([{"image": "1.jpg", "words": "A"}], "a list that begins with an object with image, words"),
         ([], "it is an empty list"),
@@ -47,7 +47,7 @@ def test_an_unknown_json_file_is_described(tmp_path, content, said):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("flickr8kzhc.txt", "1.jpg#zhc#0 a dog\n2.jpg#zhc#0 a cat\n", "'1.jpg#zhc#0 a dog'"),
+        ("flickr8kzhc.txt", "1.jpg#zhc a dog\n2.jpg#zhc a cat\n", "'1.jpg#zhc a dog'"),
         ("a.jsonlines", '{"image/key": "a"}\n{"image/key": "b"}\n', "has lines with image/key"),
         ("a.json", '{"images": [', "a.json is not valid JSON"),
         ("a.bin", "\0\1", "it has no line of text"),

@@ -51,6 +51,23 @@ ENTRIES = {
         (0, "video0.gif", "train", ("a car is shown",) * 2),
         (7010, "video7010", "test", ("a car is shown",) * 2),
     ],
+    "json": [
+        (0, "beach/beach_0.jpg", "train", ("A beach .", "Wet .")),
+        (3, "park/park_1.jpg", "val", ("A park .", "Wet .")),
+    ],
+    "clips": [
+        (0, "Qtraining_000010_000020.gif", "train", ("A kite .", "It flies .")),
+        (1, "Qvalidation_000010_000020.gif", "val", ("A kite .", "It flies .")),
+    ],
+    "numbered": [
+        (0, "1.png", "train", ("There are 4 kites .", "There are 5 kites .")),
+        (2, "3.png", "test", ("There are 4 kites .", "There are 5 kites .")),
+    ],
+    "parallel": [
+        (0, COCO.format("val2014", 30), "test",
+         (f"Ein Kran\u2028 , {COCO.format('val2014', 30)} .",)),
+        (2, "11.jpg", "train", ("Ein Kran\u2028 , 11.jpg .",)),
+    ],
     "gif": [
         (0, "0.gif", None, ("A square goes right.", "It moves.")),
         (2, "dog", None, ("A dog runs.",)),

@@ -1,7 +1,8 @@
 """Reads captions: every layout becomes a list of `Entry`, one per image.
 
-`tables`, `parquet`, `json_files`, `text_lists` and `archives` have a function per layout; `READERS`
-lists them. `splits` divides the entries into train, val and test.
+`rows`, `parquet`, `json_files`, `text_lists` and `archives` have a function per layout; `READERS`
+lists them. Whatever a file is, it becomes rows (`rows`, `tables`), and one module knows what the
+names and values in a row mean (`names`). `splits` divides the entries into train, val and test.
 """
 
 import pathlib
@@ -13,8 +14,8 @@ from tfcap.preparing.sources import (
     contents,
     json_files,
     parquet,
+    rows,
     splits,
-    tables,
     text_lists,
 )
 from tfcap.preparing.sources.entry import Entry, Source, head, names_of
@@ -41,19 +42,36 @@ def _first(
     return lambda path: any(recognises(f) for f, _ in splits.files_of([path], pattern)[:1])
 
 
+_is_karpathy = json_files.begins("images", "filename", "split")
+_without_ids = rows.reader(rows.in_json, lambda entry, _: entry.without_id(), is_named=True)
+_is_msrvtt = json_files.begins("video_id")
+
+
+def _is_json(path: pathlib.Path) -> bool:
+    """True for a JSON object of rows in no other layout."""
+    others = (_is_karpathy, json_files.is_coco, _is_msrvtt)
+    return rows.is_object(path) and not any(recognises(path) for recognises in others)
+
+
 READERS = {  # by the value of `source`
-    "csv": Layout(tables.read_table, lambda path: tables.header(path)[0] in (";", ",")),
-    "tsv": Layout(tables.read_table, lambda path: tables.header(path)[0] == "\t"),
-    "jsonl": Layout(tables.jsonl, tables.is_jsonl),
-    "xmodaler": Layout(tables.xmodaler, _first("*.jsonl*", tables.is_xmodaler)),
+    "csv": Layout(rows.reader(rows.in_table), lambda path: rows.is_table(path, ";,")),
+    "tsv": Layout(rows.reader(rows.in_table), lambda path: rows.is_table(path, "\t")),
+    "jsonl": Layout(rows.reader(rows.in_json), rows.is_jsonl),
+    "json": Layout(rows.reader(rows.in_object), _is_json),
+    # X-modaler's annotations of Flickr30k, `{"img_path": "1.jpg", "sentences": ["A dog."]}`, and
+    # BLIP's lists. Neither has ids of images: the `image_id` of BLIP is not that of COCO.
+    "xmodaler": Layout(_without_ids, _first("*.jsonl*", rows.is_xmodaler)),
+    "blip": Layout(_without_ids, rows.is_blip),
+    "gif": Layout(rows.reader(rows.in_clips, rows.of_clip), rows.is_gif),
+    "clips": Layout(rows.reader(rows.in_clips, rows.of_clip), rows.is_clips),
     "parquet": Layout(parquet.read_parquet, _first("*.parquet", parquet.is_parquet)),
-    "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
+    "karpathy": Layout(json_files.karpathy, _is_karpathy),
     "coco": Layout(json_files.coco, json_files.is_coco),
-    "blip": Layout(tables.blip, tables.is_blip),
-    "msrvtt": Layout(json_files.msrvtt, json_files.begins("{", "video_id")),
-    "gif": Layout(json_files.gif, json_files.is_gif),
+    "msrvtt": Layout(json_files.msrvtt, _is_msrvtt),
     "flickr8k": Layout(text_lists.flickr8k, text_lists.is_flickr8k),
     "flickr30k": Layout(text_lists.flickr30k, text_lists.is_flickr30k),
+    "numbered": Layout(text_lists.numbered, text_lists.is_numbered),
+    "parallel": Layout(text_lists.parallel, text_lists.is_parallel),
     "iaprtc12": Layout(text_lists.iaprtc12, _first("*.eng", text_lists.is_iaprtc12)),
     "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
     "sidecar": Layout(archives.sidecar, archives.is_sidecar),
@@ -94,7 +112,7 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
         if unknown := archives.unknown_folder(path):
             raise ValueError(unknown)
         if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
-            raise ValueError(tables.unknown_columns(path))
+            raise ValueError(rows.unknown_columns(path))
         raise ValueError(contents.unknown(path))
     raise ValueError(
         f"{names_of(paths)} have different layouts. Give files of one layout, or prepare each "

@@ -2,12 +2,11 @@
 
 import collections
 import contextlib
-import functools
 import logging
 import os
 import pathlib
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, BinaryIO, NamedTuple
 
 from tfcap import progress
@@ -15,27 +14,17 @@ from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
 from tfcap.preparing.sources.entry import Entry, FilePart, Source
-from tfcap.preparing.sources.parquet import (
-    METADATA,
-    joined,
-    parquet_file,
-    parquet_rows,
-    picture_of,
-)
-from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
-from tfcap.preparing.sources.tables import (
+from tfcap.preparing.sources.names import (
     captions_of,
     columns_of,
     entry_of,
-    header,
-    json_row,
-    numbered_lines,
-    row_of,
     split_in,
-    table_rows,
-    text_lines,
     unmarked,
 )
+from tfcap.preparing.sources.parquet import METADATA, joined, picture_of
+from tfcap.preparing.sources.rows import Row, json_row, rows_of
+from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
+from tfcap.preparing.sources.tables import text_lines
 from tfcap.preparing.spelling import nfc
 
 Rows = Iterator[tuple[Any, ...]]
@@ -64,7 +53,7 @@ def imagefolder(source: Source) -> list[Entry]:
 
     The file is `metadata.csv`, `metadata.jsonl` or `metadata.parquet`. A row has the captions and
     the path of the picture, which is relative to the directory of the metadata file. The column of
-    the path is `file_name`, `video` or another name of `tables.IMAGE_COLUMNS`. The split is in the
+    the path is `file_name`, `video` or another name of `names.IMAGE_COLUMNS`. The split is in the
     column `split`, or else in the names of directories, as in `train/metadata.csv`. Images are
     numbered from 0.
 
@@ -77,14 +66,14 @@ def imagefolder(source: Source) -> list[Entry]:
 
     def rows() -> Rows:
         for path, split in _metadata_files(source.one_file()):
-            for location, row in _metadata_rows(path):
-                yield location, path.parent.absolute(), row, split
+            for row in rows_of(path, source):
+                yield row.location, row._replace(split=split), path.parent.absolute()
 
-    def parse(folder: pathlib.Path, read: Callable[[], dict[str, Any]], split: str | None) -> Entry:
-        row = read()
-        name = next((row[key] for key in ("file_name", "video") if row.get(key)), None)
-        entry = entry_of({**row, "path": name} if name else row)
-        split = entry.split or split or split_of_path(pathlib.PurePath(entry.file_name).parent)
+    def parse(row: Row, folder: pathlib.Path) -> Entry:
+        values = row.read()
+        name = next((values[key] for key in ("file_name", "video") if values.get(key)), None)
+        entry = entry_of({**values, "path": name} if name else values, source)
+        split = entry.split or row.split or split_of_path(pathlib.PurePath(entry.file_name).parent)
         file = os.path.join(folder, entry.file_name)
         return entry.without_id()._replace(split=split, file_name=file)
 
@@ -106,24 +95,6 @@ def _note_left_out(files: Sequence[pathlib.Path], reasons: Mapping[str, Sized]) 
             _log.info(f"note: {len(left)} {reason} and are left out")
     if note := left_out(files):
         _log.info(f"note: {note}")
-
-
-def _metadata_rows(path: pathlib.Path) -> Rows:
-    """Yields the location of each row of a metadata file, and a function that returns the row."""
-    if path.suffix == ".csv":
-        table = table_rows(path, header(path)[0] or ",")
-        names = [name.strip() for name in next(table, ("", []))[1]]
-        for location, cells in table:
-            yield location, functools.partial(row_of, names, cells)
-    elif path.suffix == ".jsonl":
-        for location, line in numbered_lines(path):
-            yield location, functools.partial(json_row, line)
-    else:
-        with parquet_file(path) as file:
-            for group in range(file.num_row_groups):
-                rows = parquet_rows(file, group, file.schema_arrow.names)
-                for number, row in enumerate(rows):
-                    yield f"{path}: row {number} of row group {group}", functools.partial(dict, row)
 
 
 _TEXTS = (".txt", ".caption")  # beside a picture; the first that is there counts
@@ -276,7 +247,7 @@ def webdataset(source: Source) -> list[Entry]:
 
     The key is the name of a file up to the first dot: `1.jpg` and `1.json` have the key `1`. The
     captions of a picture are in the JSON under `captions`, `caption` or another name of
-    `tables.CAPTION_COLUMNS`, or in a `.txt` or `.caption` file, one per line. The split is in the
+    `names.CAPTION_COLUMNS`, or in a `.txt` or `.caption` file, one per line. The split is in the
     JSON under `split`, or else in the name of the tar file. Nothing is unpacked: pictures are read
     from the tar file when they are needed. Other files are left out, and a message counts them.
     Images are numbered from 0.

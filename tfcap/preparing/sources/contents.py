@@ -8,17 +8,11 @@ from collections.abc import Iterable
 
 from tfcap.files import read_json
 from tfcap.preparing.sources.entry import head
+from tfcap.preparing.sources.names import CAPTIONS, PICTURES
 from tfcap.preparing.sources.parquet import parquet_file
+from tfcap.preparing.sources.rows import first_row, is_array, web_addresses
 from tfcap.preparing.sources.splits import files_of
-from tfcap.preparing.sources.tables import (
-    CAPTION_COLUMNS,
-    IMAGE_COLUMNS,
-    beginning,
-    first_lines,
-    first_row,
-    header,
-    is_array,
-)
+from tfcap.preparing.sources.tables import beginning, first_lines, table_of
 
 _MOST_KEYS = 12  # that a message names
 _DEEPEST = 3  # levels of lists and objects that a message names
@@ -33,15 +27,15 @@ _CAPTIONS = {
     "sidecar": "in a text file beside each picture",
 }
 _LISTS = ("annotations", "sentences")  # of captions
-_COLUMNS = f"under one of the names {', '.join(CAPTION_COLUMNS)}"
+_COLUMNS = f"under one of the names {CAPTIONS}"
 
 
 def unknown(path: pathlib.Path) -> str:
     """Returns the text of an error for a caption file whose layout is not known."""
     return (
         f"{path} has no layout that tfcap knows: {contents(path)}. Write a table, or a JSON list "
-        f"of objects, with a picture ({', '.join(IMAGE_COLUMNS)}) and a caption "
-        f"({', '.join(CAPTION_COLUMNS)}). docs/prepare.md shows the other layouts."
+        f"of objects, with a picture ({PICTURES}) and a caption ({CAPTIONS}). docs/prepare.md "
+        f"shows the other layouts.{web_addresses(path)}"
     )
 
 
@@ -77,8 +71,8 @@ def contents(path: pathlib.Path) -> str:
         return f"{path.name} has lines with {_listed(row)}"
     if path.suffix.lower() == ".json" or beginning(path).lstrip()[:1] in ("{", "["):
         return f"it is {_shape(read_json(path, 'Correct or copy it again.'))}"
-    if header(path)[0]:
-        return f"{path.name} has the columns {_listed(header(path)[1])}"
+    if table := table_of(path):
+        return f"{path.name} has the columns {_listed(table.names)}"
     is_text = bool(lines) and "\ufffd" not in lines[0] and "\0" not in lines[0]
     return f"its first line is {lines[0]!r:.100}" if is_text else "it has no line of text"
 

@@ -1,13 +1,15 @@
 """`Entry`, one image of a data set as its layout states it, and `Source`, the files to read."""
 
+import collections
 import dataclasses
 import logging
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tfcap.errors import UsageError
 from tfcap.images import MOST_BYTES
 from tfcap.marks import UNUSABLE, left_out
 
@@ -181,6 +183,14 @@ def file_name(text: str, images: pathlib.Path | None = None) -> str:
     return "/".join(parts)
 
 
+class LeftOut(ValueError):
+    """A row that belongs to the data set, but is not meant to be used.
+
+    Such rows are counted by their reason, as in "in other languages than en", and not by
+    `max_skipped`.
+    """
+
+
 class SkippedRow(NamedTuple):
     """A row of a caption file that could not be used.
 
@@ -208,7 +218,12 @@ class Source:
         `Entry.words`.
       most_skipped: how many rows may be skipped at most.
       clips: whether films, such as MP4 files, are read. If False, they are left out.
+      columns: which columns of a table have the "image", the "caption", the "split" and the "id":
+        the name of the column, or its number from 1 as text. Empty if their names tell it.
+      language: the language whose captions are read, as the file names it; "" for all.
       skipped: the rows skipped so far; the methods add to it.
+      notes: what is said of rows -> how many there are; `entries` prints and empties it.
+      languages: language -> rows read, where a column tells it; `entries` prints and empties it.
     """
 
     captions: tuple[pathlib.Path, ...]
@@ -218,7 +233,11 @@ class Source:
     reads_words: bool = False
     most_skipped: float = 100
     clips: bool = False
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    language: str = ""
     skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
+    notes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    languages: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def skip(self, location: str, reason: object) -> None:
         """Logs a row that cannot be used, and adds it to `skipped`.
@@ -249,7 +268,7 @@ class Source:
           rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
             items are the arguments of `parse`.
           parse: a function that parses a row. If it raises an error, the row is skipped, with the
-            error as the reason.
+            error as the reason. With `LeftOut` the row is only counted, and a UsageError is raised.
 
         Yields:
           The location and the result of `parse`, for each row that can be parsed.
@@ -260,6 +279,10 @@ class Source:
         for location, *row in rows:
             try:
                 value = parse(*row)
+            except UsageError:
+                raise
+            except LeftOut as error:
+                self.notes[f"rows are left out: they are {error}"] += 1
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
@@ -309,13 +332,26 @@ class Source:
             if first.id != entry.id and not conflict:
                 conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
             images[entry.file_name] = with_captions_of(first, entry)
+        left_out = "".join(f" {n} {note}." for note, n in (+self.notes).items())
+        self._say_notes()
         if not images:
             why = "".join(f" The first is {r.location}: {r.reason}." for r in self.skipped[:1])
+            why += left_out
             raise ValueError(
                 f"{self.captions[0]} has no usable row.{why} Correct the rows, or name the layout "
                 "with `source`."
             )
         return _numbered(_with_usable_ids(list(images.values()), conflict, join), join)
+
+    def _say_notes(self) -> None:
+        """Prints the notes about rows."""
+        for note, number in (+self.notes).items():
+            _log.info(f"note: {number} {note}")
+        if len(self.languages) > 1:
+            counts = ", ".join(f"{number} {name}" for name, number in self.languages.items())
+            _log.info(f"note: captions are in several languages ({counts}): `language` names one")
+        self.notes.clear()
+        self.languages.clear()
 
     def one_file(self) -> pathlib.Path:
         """Returns the caption file, for a layout that has only one.

@@ -1,7 +1,6 @@
-"""Reads JSON: Karpathy's splits, COCO, MSR-VTT, and lines about clips."""
+"""Reads JSON whose lists refer to each other or to files: Karpathy's splits, COCO and MSR-VTT."""
 
 import collections
-import itertools
 import logging
 import os
 import pathlib
@@ -10,51 +9,36 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.marks import mark_of
 from tfcap.preparing.sources.entry import SPLITS, Entry, Source, head
+from tfcap.preparing.sources.names import id_fields, split_in, texts, unmarked
+from tfcap.preparing.sources.rows import clip_file
 from tfcap.preparing.sources.splits import split_name, split_of
-from tfcap.preparing.sources.tables import (
-    first_row,
-    id_fields,
-    json_items,
-    json_row,
-    split_in,
-    texts,
-    unmarked,
-)
 
 _PROBES = 20  # pictures that are looked for in each folder
 _log = logging.getLogger(__name__)
 
 
-def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
-    """Makes a function that tells whether a file begins like JSON of a certain layout.
-
-    Args:
-      bracket: the first character of the file, "{" or "[".
-      *keys: keys that the beginning of the file must contain.
-
-    Returns:
-      A function of a path, for `Layout.recognises`.
-    """
+def begins(*keys: str) -> Callable[[pathlib.Path], bool]:
+    """Makes a `Layout.recognises`: whether a file begins like a JSON object with some keys."""
 
     def recognises(path: pathlib.Path) -> bool:
         content = head(path).removeprefix(b"\xef\xbb\xbf")
-        start = re.sub(rb"\s", b"", content[:99]).startswith(bracket.encode() + b'"')
+        start = re.sub(rb"\s", b"", content[:99]).startswith(b'{"')
         return start and all(f'"{key}"'.encode() in content for key in keys)
 
     return recognises
 
 
-def _items(path: pathlib.Path, key: str | None, items: object) -> Iterator[tuple[str, Any]]:
+def _items(path: pathlib.Path, key: str, items: object) -> Iterator[tuple[str, Any]]:
     """Yields (location, item) of a list in a JSON file; raises ValueError if it is not a list."""
     if not isinstance(items, list):
-        what = f"has no list {key!r}" if key else "is not a list of objects"
-        raise ValueError(f"{path} {what}. Correct it, or name its layout with `source`.")
+        raise ValueError(
+            f"{path} has no list {key!r}. Correct it, or name its layout with `source`."
+        )
     for number, item in enumerate(items):
-        yield f"{path}: {key or 'entry'} {number}", item
+        yield f"{path}: {key} {number}", item
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
@@ -63,7 +47,7 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _id_fields(key: str, value: object) -> dict[str, Any]:
-    """Returns `tables.id_fields`; ids that are whole numbers must be those of one image each."""
+    """Returns `names.id_fields`; ids that are whole numbers must be those of one image each."""
     fields = id_fields(key, value)
     return {**fields, "id_column": ""} if fields["id"] >= 0 else fields
 
@@ -127,9 +111,9 @@ def _sentence(item: Any) -> Any:
 
 def is_coco(path: pathlib.Path) -> bool:
     """True for a file that begins like an object with the images or the annotations of COCO."""
-    others = begins("{", "videos")(path) or begins("{", "filename")(path)
-    annotations = begins("{", "annotations", "image_id", "caption")(path)
-    return not others and (annotations or begins("{", "images", "file_name", "id")(path))
+    others = begins("videos")(path) or begins("filename")(path)
+    annotations = begins("annotations", "image_id", "caption")(path)
+    return not others and (annotations or begins("images", "file_name", "id")(path))
 
 
 def coco(source: Source) -> list[Entry]:
@@ -211,6 +195,8 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
     images = _items(path, "images", content.get("images"))
     entries = source.entries(images, parse, join=False)
+    if "'tokenized_caption'" in repr(content.get("annotations", [])[:1]):
+        _log.info(f"note: {path} has words of captions in tokenized_caption; they are not used")
     _note_others(path, by_image)
     folder = _folder(source.images, path.stem, [entry.file_name for entry in entries[:_PROBES]])
     return [entry._replace(file_name=folder + entry.file_name) for entry in entries]
@@ -226,50 +212,6 @@ def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str
     if any(os.path.exists(images / name) for name in names):
         return ""
     return folder if any(os.path.exists(images / folder / name) for name in names) else ""
-
-
-# ---- clips -------------------------------------------------------------------------------------
-
-
-def is_gif(path: pathlib.Path) -> bool:
-    """True for a file whose first row has the keys `caption`, and `video` or `gif`."""
-    keys = first_row(path).keys()
-    return "caption" in keys and bool({"video", "gif"} & keys)
-
-
-def gif(source: Source) -> list[Entry]:
-    """Reads the layout `gif`: captions of clips, one JSON object per line, or a list of objects.
-
-    An object is `{"video" or "gif": name, "caption": text}`, and may have `split`. The captions of
-    a clip are in several objects, or in one as a list. The name is that of a GIF file, of a film
-    such as an MP4 file, or of a directory of frames. It is relative to `source.images`, and may be
-    without the ending.
-
-    Args:
-      source: what to read; `captions` are the files.
-
-    Returns:
-      An entry per clip.
-    """
-
-    def parse(line: object) -> Entry:
-        row = json_row(line)
-        name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
-        captions, rejected = unmarked(row, tuple(texts(row["caption"])))
-        return Entry(-1, name, split_in(row), captions, rejected=rejected)
-
-    rows = itertools.chain.from_iterable(map(json_items, source.captions))
-    return source.entries(rows, parse)
-
-
-def _clip_file(images: pathlib.Path | None, name: str) -> str:
-    """Returns the name of a clip below `images`; the ending may be left out of it."""
-    # Not `Path.exists`, which raises an error for a name that is too long.
-    if images is not None and not os.path.exists(images / name):
-        for ending in (".gif", *films.ENDINGS):
-            if os.path.exists(images / f"{name}{ending}"):
-                return f"{name}{ending}"
-    return name
 
 
 # ---- MSR-VTT -----------------------------------------------------------------------------------
@@ -302,7 +244,7 @@ def msrvtt(source: Source) -> list[Entry]:
 
     def parse(video: dict[str, Any]) -> Entry:
         name = video["video_id"]
-        file = _clip_file(source.images, name)
+        file = clip_file(source.images, name)
         return Entry(-1, file, split_name(video["split"]), tuple(by_name.pop(name, ())))
 
     entries = source.entries(items("videos"), parse)

@@ -23,8 +23,8 @@ from tfcap.preparing.sources.entry import (
     head,
     with_captions_of,
 )
+from tfcap.preparing.sources.names import CAPTION_COLUMNS, Columns, columns_of, entry_of
 from tfcap.preparing.sources.splits import files_of
-from tfcap.preparing.sources.tables import CAPTION_COLUMNS, Columns, columns_of, entry_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -168,7 +168,7 @@ def read_parquet(source: Source) -> list[Entry]:
             # Hugging Face sometimes writes the path of the machine that made the file.
             label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
             name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
-        entry = entry_of({**row, "path": name})
+        entry = entry_of({**row, "path": name}, source)
         return entry._replace(content=cell, split=entry.split or split)
 
     entries = source.entries(rows(), parse, join=False)
@@ -180,7 +180,8 @@ def _picture_rows(
 ) -> Iterator[tuple[Any, ...]]:
     """Yields the location of each row, its columns, the name of its picture, and its `_Cell`."""
     picture, parts, columns = _parquet_columns(path, file.schema_arrow)
-    used = [*columns.captions, *columns.marks.values(), *filter(None, [columns.split])]
+    used = [*columns.captions, *columns.languages.values(), *columns.marks.values()]
+    used += filter(None, [columns.split, columns.language])
     names = [f"{picture}.path"] if "path" in parts else []
     names += filter(None, [columns.image])
     leaf = f"{picture}.bytes" if parts else picture
@@ -224,7 +225,7 @@ def _parquet_columns(
             parts[field.name] = list(inside)
     pictures = [name for name in _PICTURES if name in parts] or list(parts)
     columns = columns_of(tuple(name for name in schema.names if name not in parts))
-    if not columns.captions or not pictures:
+    if not columns.has_captions or not pictures:
         raise ValueError(
             f"{path} must have a column with the bytes of pictures, such as image, and a "
             f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
