@@ -188,6 +188,8 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
         raise errors.UsageError(
             "`rerank` needs a run, but `model_dir` is an export. Give the directory of the run."
         )
+    if args.rerank:  # a portable export cannot, but its run can
+        captioner = captioning.ImageCaptioner(captioner.runtime.trained)
     return captioner
 
 

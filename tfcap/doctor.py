@@ -65,7 +65,9 @@ class Doctor:
         "Directory of a training run to check.", default=None, kw_only=False
     )
     export_dir: str | None = argument(
-        "Export to check, the directory of all versions.", default=None, kw_only=False
+        "Export to check: the directory of all versions of a SavedModel, or a portable export.",
+        default=None,
+        kw_only=False,
     )
 
 
@@ -418,8 +420,13 @@ def _data_of_run(run: "Run", data_dir: str | None) -> Iterator[Finding]:
 def _export(export_dir: str) -> Iterator[Finding]:
     from tfcap.serving.standalone.caption import Captioner, resized
 
-    if captioning.portable_directory(export_dir):
-        captioner = Captioner(export_dir)
+    again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
+    if portable := captioning.portable_directory(export_dir):
+        try:
+            captioner = Captioner(portable)
+        except Exception as error:  # a damaged file raises errors of all kinds
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ValueError(f"{export_dir} cannot be loaded: {reason}. {again}") from error
         if "regions" in captioner.card:
             shape = 1, captioner.card["regions"], captioner.card["width"]
             [result] = captioner.caption(np.zeros(shape, np.float32), [1])
@@ -430,7 +437,6 @@ def _export(export_dir: str) -> Iterator[Finding]:
         return
     import tensorflow as tf
 
-    again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
     numbers = files.versions(export_dir) if os.path.isdir(export_dir) else []
     if not numbers:
         raise ValueError(

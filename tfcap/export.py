@@ -175,9 +175,10 @@ def _export_portable(args: Export) -> str:
     from tfcap.captioning import inputs
     from tfcap.serving import portable, saved_model
 
-    if args.format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
+    packages = ("tf2onnx", "onnx", "onnxruntime") if args.format == "onnx" else ()
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise errors.UsageError(
-            "`format=onnx` needs the package tf2onnx. Run: pip install 'tfcap[onnx]'"
+            f"`format=onnx` needs the package {missing[0]}. Run: pip install 'tfcap[onnx]'"
         )
     out = args.export_dir
     portable.check_directory(out)

@@ -47,7 +47,7 @@ def load(
         versions of a SavedModel, of which the newest is loaded, or of a portable export. None loads
         "flickr8k", which comes with the package. This model is a portable export together with its
         run: it captions without TensorFlow, and loads the run for everything else and for all
-        other arguments.
+        other arguments. The run computes in float32, so about 2 in 100 captions differ.
       checkpoint: the weights of a run: `best` (the best validation score) or `latest`. For a single
         run it can also be the path of a checkpoint.
       decoding: changes to the decoding options of the run, as in `search=sample,top_p=0.9`. The

@@ -35,7 +35,7 @@ from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.files import json_text
 from tfcap.visualize import figures, report
-from tfcap.visualize.attended import KINDS
+from tfcap.visualize.attended import KINDS, Kind
 
 MOST_BYTES = 20_000_000  # of one picture
 _MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
@@ -79,7 +79,7 @@ class Model:
     def about(self) -> dict[str, Any]:
         """Returns a description of the model as JSON values, which the page shows.
 
-        Its keys are `name`; `about`, a line of text; `exported`, True for a SavedModel; `clips`,
+        Its keys are `name`; `about`, a line of text; `exported`, True for an export; `clips`,
         True if the model reads clips; `samples`, True if it samples captions; and `decoding`, a
         dictionary of the decoding options, None for a SavedModel.
         """
@@ -102,7 +102,7 @@ class Model:
             picture; or with the key `inputs`, a dictionary with the keys `image_bytes` and `seed`,
             each with the list of the values of all pictures. `seed` may be left out. Two more keys
             may be in the request: `decoding` (text, as for `tfcap.load`) and `attention`
-            (`attention` or `contribution`, see `ImageCaptioner.stream`). A SavedModel ignores
+            (`attention` or `contribution`, see `ImageCaptioner.stream`). An export ignores
             `attention`.
 
         Returns:
@@ -133,7 +133,7 @@ class Model:
             captioner = self._decoded(changes) if changes else self.captioner
         except ValueError as error:
             raise RequestError(400, str(error)) from None  # it names the key
-        if captioner.runtime.exported:
+        if kind and not _attends(captioner):
             kind = None
         predictions = []
         for content, seed in pictures:
@@ -146,6 +146,16 @@ class Model:
         if by_columns:
             return {"outputs": {k: [one.get(k) for one in predictions] for k in predictions[0]}}
         return {"predictions": predictions}
+
+
+def _attends(captioner: ImageCaptioner) -> bool:
+    """True if a captioner can compute attention; the run of the packaged one may need an extra."""
+    try:
+        return bool(captioner.runtime.trained)
+    except ValueError as error:
+        if not captioner.runtime.exported:
+            _log.warning("note: the page shows no attention: %s", error)
+        return False
 
 
 def _rows(inputs: Any) -> list[Any]:
@@ -277,7 +287,8 @@ class Application:
         for model in self.models.values():
             try:
                 with self._lock:
-                    list(model.captioner.stream([picture]))
+                    kind: Kind | None = "attention" if _attends(model.captioner) else None
+                    list(model.captioner.stream([picture], attention=kind))
             except Exception as error:  # the first request meets it again
                 self._tell(error)
 

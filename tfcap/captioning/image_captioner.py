@@ -61,8 +61,8 @@ class ImageCaptioner:
     move.
 
     Attributes:
-      runtime: the loaded model, which computes the captions: a `runtimes.TrainedRun`, or a
-        `runtimes.ExportedModel` for a SavedModel.
+      runtime: the loaded model, which computes the captions: a `runtimes.TrainedRun`, a
+        `runtimes.ExportedModel` for a SavedModel, or a `portable_model.PortableModel`.
     """
 
     def __init__(self, runtime: "Runtime"):
@@ -244,8 +244,7 @@ class ImageCaptioner:
           for one picture or one text.
 
         Raises:
-          ValueError: a picture cannot be read, a text has no word, or the captioner is an exported
-            SavedModel.
+          ValueError: a picture cannot be read, a text has no word, or the captioner is an export.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         rows = [np.zeros((0, len(queries)))]

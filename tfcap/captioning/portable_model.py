@@ -52,7 +52,8 @@ class PortableModel:
         except Exception as error:  # a damaged file raises errors of all kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
-                f"The export {directory} cannot be loaded: {reason}. Export the run again."
+                f"The export {directory} cannot be loaded: {reason}. Export the run again; for a "
+                "pretrained model, install tfcap again."
             ) from error
         self._card = self._captioner.card
         self._loading = threading.Lock()

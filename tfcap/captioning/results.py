@@ -43,7 +43,7 @@ class Caption:
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. The sum of
-        `log_probs` is log P(caption | picture). They are computed when they are first read. None
+        `log_probs` is log P(caption | picture). A run computes them when they are first read. None
         for an exported SavedModel.
       alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
       source: the path or URL of the picture; None if it came as bytes, pixels or an open file.

@@ -60,7 +60,7 @@ def directory_of(name: str | os.PathLike) -> str:
 
 def is_packaged(directory: str | os.PathLike) -> bool:
     """True for the run directory of a captioner that comes with the package."""
-    return pathlib.Path(directory).parent == _DIRECTORY
+    return pathlib.Path(directory).resolve().parent == _DIRECTORY.resolve()
 
 
 def shown(path: str) -> str:

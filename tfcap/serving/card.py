@@ -109,15 +109,22 @@ def hub_text(run: Run, directory: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def portable_text(run: Run, entries: Mapping[str, Any], size: int) -> str:
+def portable_text(run: Run, entries: Mapping[str, Any], size: int, is_page: bool) -> str:
     """Returns the README.md of a portable export, in Markdown.
 
     Args:
       run: the run that is exported.
       entries: the content of captioner.json.
       size: size of the file with the model, in bytes.
+      is_page: whether the directory has a page for browsers.
     """
     script = "python caption.py " + ("features.npy" if "regions" in entries else "photo.jpg")
+    page = []
+    if is_page:
+        page = [
+            "index.html is a page that captions pictures in a browser: copy this directory to a host "
+            "of static files. The licence of its engine, LiteRT.js, is engine/LICENSE.txt.",
+        ]
     runtime = "onnxruntime" if entries["file"].endswith(".onnx") else "ai-edge-litert"
     file_rows = {
         "file": entries["file"],
@@ -125,12 +132,14 @@ def portable_text(run: Run, entries: Mapping[str, Any], size: int) -> str:
         "made from": entries["made_from"],
         "SHA-256": entries["sha256"],
         "weights": entries["weights"],
+        "longest caption": f"{entries['length']} words",
         "best captions equal to those of the run": _measured(entries.get("measured")),
     }
     parts = [
         f"# {run.model.name}, without TensorFlow",
         f"{_ABOUT}.",
         f"```bash\npip install {runtime} numpy pillow\n{script}\n```",
+        *page,
         "## The file",
         _table(["what", "value"], file_rows.items()),
         *_facts(run),
@@ -144,10 +153,11 @@ def _measured(measured: Mapping[str, Any] | None) -> str:
     """Returns in words how many captions a file changes."""
     if measured is None:
         return "not measured: `--pictures` of tfcap.export measures it"
-    return (
+    text = (
         f"{measured['equal']} of {measured['pictures']}; their scores differ by at most "
         f"{measured['score']:.2g}"
     )
+    return f"{text}; {measured['unread']} more could not be read" if measured["unread"] else text
 
 
 def _card_of(run: Run) -> list[str]:
@@ -221,6 +231,8 @@ def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
 
 def _licences(run: Run) -> tuple[str, str]:
     """Returns the licences of the weights of captioner and backbone; "" if one is not known."""
+    if pretrained.is_packaged(run.directory):
+        return "for research only", _LICENCES["efficientnet"]
     name = (run.fingerprint["backbone"] or {}).get("name", "")
     released = run.fingerprint.get("converted", {}).get("from", "")
     return _LICENCES.get(released, ""), _LICENCES.get(name.partition("_")[0], "")
@@ -229,7 +241,8 @@ def _licences(run: Run) -> tuple[str, str]:
 def licences(run: Run) -> str:
     """Returns the licences of the weights in one line."""
     captioner, backbone = (licence or "not known" for licence in _licences(run))
-    return f"licence of the captioner {captioner}, of the backbone {backbone}"
+    text = f"licence of the captioner: {captioner}"
+    return f"{text}; of the backbone: {backbone}" if run.fingerprint["backbone"] else text
 
 
 def _scores(best: Mapping[str, float]) -> str:

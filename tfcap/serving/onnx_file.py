@@ -13,8 +13,8 @@ from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
 logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # `convert` raises what it logs
+_SMALL = 1024  # bytes of a constant that stays float32, because it may be an exact number
 OPSET = 18  # the newest that tf2onnx writes
-_SMALL = 1024  # bytes of a constant that keeps float32: it may be an exact number
 
 
 def convert(
@@ -98,13 +98,17 @@ def _scatter_nd(graph, node, name, arguments):
     node.set_attr("reduction", "add")
 
 
+def _fits(values):
+    return np.abs(values).max() <= np.finfo(np.float16).max
+
+
 def _halve(graph):
     """Stores the large float32 weights of a graph as float16, each with a cast to float32."""
     casts = []
     for weight in graph.initializer:
         values = numpy_helper.to_array(weight)
         # A mask has numbers that float16 lacks.
-        if values.dtype == np.float32 and values.nbytes > _SMALL and np.abs(values).max() < 60000:
+        if values.dtype == np.float32 and values.nbytes > _SMALL and _fits(values):
             name = weight.name
             weight.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}_float16"))
             casts.append(helper.make_node("Cast", [weight.name], [name], to=TensorProto.FLOAT))

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from tfcap import files, pretrained
+from tfcap import files
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.decoding.constraints import log_probs
@@ -38,8 +38,8 @@ from tfcap.serving.standalone import caption
 
 WORDS = "words.txt"
 _SAME = 1e-3  # largest difference of scores, float32, between the file and the run
-_MOST_ONNX = 700e6  # bytes of weights; 0.9 GB of them did not fit into 23 GB of memory
-_SMALL = 1024  # bytes; smaller constants may be exact numbers
+_MOST_ONNX = 700e6  # bytes of weights; 0.9 GB of them need more than 20 GB of memory
+_SMALL = 1024  # bytes of a constant that stays float32, because it may be an exact number
 _BATCH = 16  # pictures that are compared at once
 
 
@@ -143,7 +143,7 @@ class Difference(NamedTuple):
     Attributes:
       pictures: number of pictures that were compared.
       unread: number of pictures that could not be read.
-      equal: number of them whose best caption is that of the run.
+      equal: number of the compared pictures whose best caption is that of the run.
       score: largest difference between the scores of two equal captions.
     """
 
@@ -194,12 +194,11 @@ def write(
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=beside) as temporary:
         folder = os.path.join(temporary, "export")  # the other one is for its owner alone
         os.mkdir(folder)
-        entries = _write_model(run, served, folder, format, weights)
+        entries, function = _write_model(run, served, folder, format, weights)
         pathlib.Path(folder, WORDS).write_text("\n".join(run.vocab.words) + "\n", encoding="utf-8")
         files.write_json(os.path.join(folder, caption.CARD), entries)
         shutil.copy(caption.__file__, folder)
         captioner = caption.Captioner(folder)
-        function = trace(served, 1, _regions(run, served))
         _check_captions(captioner, function, weights)
         difference = None
         if pictures:
@@ -208,7 +207,10 @@ def write(
             files.write_json(os.path.join(folder, caption.CARD), entries)
         pathlib.Path(folder, "README.md").write_text(
             card.portable_text(
-                run, entries, os.path.getsize(os.path.join(folder, entries["file"]))
+                run,
+                entries,
+                os.path.getsize(os.path.join(folder, entries["file"])),
+                format == "web",
             ),
             encoding="utf-8",
         )
@@ -278,15 +280,19 @@ def _regions(run: Run, served: CaptionServer) -> int | None:
 
 def _write_model(
     run: Run, served: CaptionServer, folder: str, format: str, weights: str
-) -> dict[str, Any]:
-    """Writes the file with the model into `folder`; returns the entries of the card."""
+) -> tuple[dict[str, Any], Function]:
+    """Writes the file with the model into `folder`.
+
+    Returns the entries of the card, and the function for one image that the file was made from.
+    """
+    function = trace(served, 1, _regions(run, served))
     options = run.params.task.decoding.as_dict()
     if format == "onnx":
         from tfcap.serving import onnx_file
 
         name = "captioner.onnx"
-        function = trace(served, None, None)
-        size = sum(variable.shape.num_elements() for variable in function.owner.read) * 4
+        of_any = trace(served, None, None)
+        size = sum(variable.shape.num_elements() for variable in of_any.owner.read) * 4
         if size > _MOST_ONNX:
             raise ValueError(
                 f"`format=onnx` cannot convert {size / 1e6:.0f} MB of weights: tf2onnx needs 25 "
@@ -295,10 +301,9 @@ def _write_model(
             )
         path = os.path.join(folder, name)
         metadata = {"model": run.model.name, "words": "\n".join(run.vocab.words)}
-        onnx_file.convert(function.traced, path, metadata=metadata, weights=weights)
+        onnx_file.convert(of_any.traced, path, metadata=metadata, weights=weights)
     else:
         name = "captioner.tflite"
-        function = trace(served, 1, _regions(run, served))
         content = litert(function, weights)
         pathlib.Path(folder, name).write_bytes(content)
     entries: dict[str, Any] = {
@@ -306,7 +311,7 @@ def _write_model(
         "words": WORDS,
         "title": f"{run.model.name}, trained on {run.fingerprint.get('name', 'own data')}",
         "model": run.model.name,
-        "made_from": pretrained.shown(run.described),
+        "made_from": os.path.basename(os.path.abspath(run.directory)),
         "licence": card.licences(run),
         "file": name,
         "sha256": files.file_sha256(os.path.join(folder, name)),
@@ -319,7 +324,7 @@ def _write_model(
         entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
     else:
         entries |= served.backbone.resizing
-    return entries
+    return entries, function
 
 
 def litert(function: Function, weights: str) -> bytes:
@@ -361,7 +366,7 @@ def _halved(content: bytes) -> bytes:
         operators = []
         for index, tensor in enumerate(list(graph.tensors)):
             data = model.buffers[tensor.buffer].data
-            if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) < _SMALL:
+            if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) <= _SMALL:
                 continue
             if tensor.buffer not in halves:
                 values = np.frombuffer(data, np.float32)
@@ -436,7 +441,12 @@ def _compare(
             if status != b"ok":
                 unread += 1
                 continue
-            [result] = captioner.caption(captioner.read(content)[0][None])
+            try:
+                picture, _ = captioner.read(content)
+            except ValueError:
+                unread += 1
+                continue
+            [result] = captioner.caption(picture[None])
             compared += 1
             if result["captions"][0] == texts[0].decode():
                 equal += 1

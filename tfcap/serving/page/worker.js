@@ -68,7 +68,8 @@ class Captioner {
       images: () => images,
       draws: (size) => Float32Array.from({ length: size }, Math.random),
     });
-    return Array.from(scores, (score, place) => {
+    const filled = scores.filter((score, place) => !place || score > -1e8);  // a slot of the beam may be empty
+    return Array.from(filled, (score, place) => {
       const ids = tokens.slice(place * tokens.length / scores.length, (place + 1) * tokens.length / scores.length);
       const end = ids.findIndex((id) => id === 0 || id === 2);  // PAD or EOS
       return { text: Array.from(ids.slice(0, end < 0 ? undefined : end), (id) => this.words[id]).join(" "), score };
