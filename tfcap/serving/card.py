@@ -122,8 +122,8 @@ def portable_text(run: Run, entries: Mapping[str, Any], size: int, is_page: bool
     page = []
     if is_page:
         page = [
-            "index.html is a page that captions pictures in a browser: copy this directory to a host "
-            "of static files. The licence of its engine, LiteRT.js, is engine/LICENSE.txt.",
+            "index.html is a page that captions pictures in a browser: copy this directory to a "
+            "host of static files. The licence of its engine, LiteRT.js, is engine/LICENSE.txt.",
         ]
     runtime = "onnxruntime" if entries["file"].endswith(".onnx") else "ai-edge-litert"
     file_rows = {
