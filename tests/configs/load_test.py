@@ -251,7 +251,7 @@ def test_a_run_from_before_a_key_was_trained_without_it(tmp_path):
         (b"experiment: xtransformer\ntask: {hidden_size: 3}\n", "no key hidden_size"),
         (b"experiment: xtransformer\ntask: {seed: x}\n", "task.seed must be int"),
         (b"experiment: !!python/object/apply:os.getcwd []\n", "must be YAML"),
-        (None, "params.yaml is missing. Name the directory"),
+        (None, "params.yaml is missing. Give the directory"),
     ],
 )
 def test_a_file_that_is_no_configuration_of_a_run_is_refused(tmp_path, content, part):
