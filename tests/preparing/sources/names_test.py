@@ -162,6 +162,26 @@ def test_other_lists_beside_that_of_the_rows_are_not_read(tmp_path):
     assert [entry.file_name for entry in entries] == ["a.jpg"] and not source.skipped
 
 
+@pytest.mark.parametrize("key", ["testA", "minival"])
+def test_lists_are_splits_if_one_has_a_usual_name_whatever_is_beside_them(tmp_path, key, capsys):
+    lists = {name: [{"image": f"{name}.jpg", "caption": "A kite ."}] for name in ("train", key)}
+    lists |= {"version": "1", "test": [{"image": "c.jpg"}], "licenses": [{"id": 1, "name": "x"}]}
+    entries, source = read(tmp_path / "a.json", together=lists)
+    found = [(entry.file_name, entry.split) for entry in entries]
+    assert found == [("train.jpg", "train"), (f"{key}.jpg", key), ("c.jpg", "test")]
+    assert "pictures and captions are left out: licenses\n" in capsys.readouterr().out
+    assert not source.skipped
+
+
+def test_a_list_of_other_things_makes_no_folders(tmp_path):
+    content = {
+        "cards": [{"image": "a.jpg", "caption": "A kite ."}],
+        "kinds": [{"id": 1, "name": "x"}],
+    }
+    entries, _ = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+
+
 @pytest.mark.parametrize(("row", "name"), [({"image": "a.jpg"}, "a.jpg"), ({}, "7")])
 def test_the_key_of_a_row_is_its_picture_if_the_row_names_none(tmp_path, row, name):
     entries, _ = read(tmp_path / "a.json", together={"7": {**row, "caption": "A kite ."}})

@@ -33,7 +33,7 @@ from tfcap.preparing.sources.names import (
     is_web_address,
 )
 from tfcap.preparing.sources.parquet import parquet_file, parquet_rows
-from tfcap.preparing.sources.splits import files_of, usual_split
+from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 from tfcap.preparing.sources.tables import (
     PARTS,
     beginning,
@@ -160,23 +160,28 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
     list is a split, the folder of the pictures, or a word such as `data`.
     """
     content = read_json(path, _CORRECT)
-    lists = {
-        key: value
-        for key, value in content.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    }
+    lists = {key: rows for key, rows in content.items() if _has_rows(key, rows)}
+    if others := [k for k, v in content.items() if v and isinstance(v, list) and k not in lists]:
+        note = f"lists without pictures and captions are left out: {', '.join(others)}"
+        source.notes[note] = len(others) if lists else 0
+    named = any(map(usual_split, lists))
     is_division = len(lists) == sum(value != [] for value in content.values())
-    if not is_division:
-        lists = {key: value for key, value in lists.items() if can_read(value[0])}
     for key, row in content.items() if not lists else ():
         if isinstance(row, dict):
             yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
     for key, items in lists.items():
-        split = usual_split(key) if is_division else None
-        folder = f"{key}/" if is_division and not split and key not in _LISTS else ""
+        split = split_name(key) if named else None
+        folder = f"{key}/" if is_division and not named and key not in _LISTS else ""
         for number, item in enumerate(items):
             row = functools.partial(json_row, item if isinstance(item, dict) else [item])
             yield Row(f"{path}: {key} {number}", row, split, folder)
+
+
+def _has_rows(key: str, value: object) -> bool:
+    """True for a list with a row that can be read; in a split, captions may be missing."""
+    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+    pictures = (columns_of(tuple(row)).has_picture for row in rows)
+    return any(map(can_read, rows)) or (usual_split(key) is not None and any(pictures))
 
 
 def _with_key(key: str, row: dict[str, Any]) -> dict[str, Any]:
