@@ -79,6 +79,13 @@ def test_an_id_is_the_name_of_a_picture_only_where_nothing_else_is(tmp_path, cap
     assert not capsys.readouterr().out  # the names are no ids that do not fit
 
 
+def test_an_id_is_no_name_of_a_picture_in_a_file_whose_first_row_names_one(tmp_path):
+    rows = [{"image": "a.jpg", "id": 5, "caption": "A."}, {"id": 5, "caption": "B."}]
+    entries, source = read(tmp_path / "a.jsonl", *rows)
+    assert [(entry.file_name, entry.id, entry.has_id) for entry in entries] == [("a.jpg", 5, True)]
+    assert source.skipped[0].reason == "the row has no column of pictures; it has: id, caption"
+
+
 def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     path = tmp_path / "a.json"
     rows = [{"image": "a.jpg", "enCap": ["A kite ."], "chCap": ["风筝"]}] * 2
@@ -107,7 +114,7 @@ def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     [
         ({"image_path": [], "report": "x"}, "the file name of the picture is empty"),
         ({"image_path": [7], "report": "x"}, "the file name must be text, not 7"),
-        ({"report": "x"}, "no column of pictures .*it has: report"),
+        ({"report": "x"}, "no column of pictures.*it has: report"),
         ({"image_path": "b.jpg", "report": 7}, "the caption under 'report' must be text, not 7"),
         ({"image_path": "b.jpg", "report": "x", "split": 7}, "'split': the split 7 is not a name"),
         ("b.jpg", r"the row must be a JSON object, not \['b.jpg'\]"),

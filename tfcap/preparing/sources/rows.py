@@ -372,14 +372,22 @@ def reader(
         files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
         tell = is_named or len({split for _, split in files}) > 1
 
-        def located() -> Iterator[tuple[str, Row]]:
+        has_images: dict[pathlib.Path, bool] = {}  # of files: their first rows name pictures
+
+        def located() -> Iterator[tuple[str, Row, pathlib.Path]]:
             for path, split in files:
                 for row in rows(path, source):
                     tells = tell and row.split is None
-                    yield row.location, row._replace(split=split) if tells else row
+                    yield row.location, row._replace(split=split) if tells else row, path
 
-        def parse(row: Row) -> Entry:
-            entry = entry_of(row.read(), source)
+        def parse(row: Row, path: pathlib.Path) -> Entry:
+            values = row.read()
+            names = columns_of(tuple(values))
+            if has_images.setdefault(path, bool(names.image)) and not (names.image or names.clip):
+                raise ValueError(
+                    f"the row has no column of pictures; it has: {', '.join(values)[:200]}"
+                )
+            entry = entry_of(values, source)
             if row.folder:
                 entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
             if row.split and not entry.split:
