@@ -162,6 +162,16 @@ def test_names_of_files_tell_no_splits_of_gif_files(tmp_path):
     assert [entry.split for entry in READERS[recognise(paths)].read(Source(paths))] == [None, None]
 
 
+def test_a_clip_of_gif_files_is_named_by_video_or_gif_alone(tmp_path):
+    row = {"video": "v.mp4", "start": 2.5, "end": 9, "image": "v.jpg", "caption": "A kite ."}
+    rows = [row, {"gif": "w", "split": "test", "caption": []}, {"caption": "A kite ."}]
+    entries, source = read(tmp_path / "a.json", *rows, layout="gif")
+    assert [(e.file_name, len(e.captions)) for e in entries] == [("v.mp4", 1), ("w", 0)]
+    assert [row.reason for row in source.skipped] == ["the row has no 'gif'; it has: caption"]
+    lines = ("video,start,end,caption", "v.mp4,2.5,9,A kite .")
+    assert read(tmp_path / "a.csv", *lines)[0][0].file_name == "v.mp4"
+
+
 def test_other_lists_beside_that_of_the_rows_are_not_read(tmp_path):
     row = {"file": "a.jpg", "report": "A kite ."}
     content = {"version": 1, "licenses": [{"id": 1, "name": "free"}], "rows": [row]}
@@ -299,6 +309,25 @@ def test_of_web_addresses_the_pictures_that_are_there_are_read(tmp_path, capsys)
     for folder in (None, tmp_path):
         with pytest.raises(ValueError, match="None of the pictures .* download them with img2data"):
             READERS["jsonl"].read(Source((path,), folder))
+
+
+def test_other_lists_of_web_addresses_leave_rows_as_they_are(tmp_path):
+    row = {"file_name": "a.jpg", "text": "A kite .", "images": [{"url": URL}]}
+    entries, _ = read(tmp_path / "a.json", together=[row])
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+
+
+def test_a_broken_product_is_a_skipped_row(tmp_path):
+    write_pictures(tmp_path, ["1.jpg", "2.jpg", "3.jpg"])
+    pages = [f"https://a.org/{name}" for name in ("1.jpg?w=6", "2.jpg", "3.jpg", "x" * 300)]
+    items = [{"id": 7, "title": "Coat", "images": [{"0": p}]} for p in (*pages, "https://[a/4.jpg")]
+    for number, description in ((0, "A coat ."), (1, 7)):
+        items[number]["description"] = description
+    del items[2]["id"]
+    entries, source = read(tmp_path / "a.json", together=items, images=tmp_path)
+    assert [(entry.file_name, entry.captions) for entry in entries] == [("1.jpg", ("A coat .",))]
+    assert re.search("entry 1: .*must be text, not 7", str(source.skipped[0]).replace("', ", ": "))
+    assert "no 'description'; it has: title, images" in source.skipped[1].reason
 
 
 # ---- pictures ----------------------------------------------------------------------------------

@@ -111,11 +111,7 @@ def _plain(name: str) -> str:
 
 @functools.lru_cache
 def columns_of(names: tuple[str, ...]) -> Columns:
-    """Finds the names that prepare uses.
-
-    Args:
-      names: all names in a row, in upper or lower case.
-    """
+    """Finds the names that prepare uses among all names in a row, in upper or lower case."""
     plain = {_plain(name): name for name in reversed(names)}
 
     def first(accepted: Iterable[str]) -> str | None:
@@ -212,7 +208,8 @@ def _picture_name(row: dict[str, Any], columns: Columns, source: Source) -> str:
             value = value[0]
         return value
     if columns.clip is not None:
-        times = [str(row[name]) for name in row if _plain(name) in ("start", "end")]
+        is_part = _plain(columns.clip) == _CLIP_COLUMNS[-1]
+        times = [str(row[name]) for name in row if is_part and _plain(name) in ("start", "end")]
         return "_".join([str(row[columns.clip]), *times])
     if columns.painting:
         return "{}/{}.jpg".format(*(row[name] for name in columns.painting))
@@ -317,12 +314,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
-    """Returns all captions in some columns of a row.
-
-    Args:
-      row: the row.
-      columns: names of the columns; the value of each is a text, a list of texts, or None.
-    """
+    """Returns all captions in some columns of a row; values are texts, lists of texts, or None."""
     values = ((row[key], key) for key in columns if row.get(key) is not None)
     return tuple(text for value, key in values for text in texts(value, key) if text.strip())
 

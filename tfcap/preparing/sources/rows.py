@@ -15,14 +15,13 @@ import json
 import logging
 import os
 import pathlib
-import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from tfcap.data import films
 from tfcap.files import read_json
+from tfcap.preparing.sources import tables
 from tfcap.preparing.sources.entry import Entry, Source
 from tfcap.preparing.sources.names import (
     CAPTIONS,
@@ -31,19 +30,10 @@ from tfcap.preparing.sources.names import (
     columns_of,
     entry_of,
     is_web_address,
+    texts,
 )
 from tfcap.preparing.sources.parquet import parquet_file, parquet_rows
 from tfcap.preparing.sources.splits import files_of, split_name, usual_split
-from tfcap.preparing.sources.tables import (
-    PARTS,
-    beginning,
-    encoding_of,
-    first_lines,
-    numbered_lines,
-    row_of,
-    table_of,
-    table_rows,
-)
 
 WEB_ADDRESSES = (
     " If its pictures are web addresses, download them with img2dataset, and give the tar files "
@@ -90,18 +80,18 @@ def in_table(path: pathlib.Path, source: Source, strip: bool = True) -> Iterator
 
     The name of the file tells the split only if there is no column with file names of pictures.
     """
-    table = table_of(path, source.columns)
+    table = tables.table_of(path, source.columns)
     if table is None:
         raise ValueError(unknown_columns(path))
-    if encoding_of(path) == "cp1252":
+    if tables.encoding_of(path) == "cp1252":
         _log.info(f"note: {path} is not UTF-8; it is read as Windows-1252")
 
     def read(cells: list[str]) -> dict[str, Any]:
-        row = row_of(table.names, cells, table.delimiter)
+        row = tables.row_of(table.names, cells, table.delimiter)
         return {name: value.strip() if strip else value for name, value in row.items()}
 
     split = "" if table.has_header and columns_of(tuple(table.names)).image else None
-    lines = table_rows(path, table.delimiter)
+    lines = tables.table_rows(path, table.delimiter)
     for location, cells in itertools.islice(lines, int(table.has_header), None):
         yield Row(location, functools.partial(read, cells), split)
 
@@ -111,10 +101,10 @@ def in_json(path: pathlib.Path, source: Source) -> Iterator[Row]:
 
     def read(item: object) -> dict[str, Any]:
         row = json_row(item)
-        return {PARTS[k]: row[name] for k, name in source.columns.items()} or row
+        return {tables.PARTS[k]: _value(row, name) for k, name in source.columns.items()} or row
 
     if not is_array(path):
-        for location, line in numbered_lines(path):
+        for location, line in tables.numbered_lines(path):
             yield Row(location, functools.partial(read, line))
         return
     found = 0
@@ -122,7 +112,7 @@ def in_json(path: pathlib.Path, source: Source) -> Iterator[Row]:
         row = Row(f"{path}: entry {number}", functools.partial(read, item))
         addresses = _addresses(item)
         for names in addresses:
-            there = [name for name in names if source.images and (source.images / name).is_file()]
+            there = [n for n in names if source.images and os.path.isfile(source.images / n)]
             found += len(there[:1])
             source.notes["pictures are left out: they are not in `images`"] += not there
             yield from (row._replace(read=functools.partial(_product, item, n)) for n in there[:1])
@@ -137,10 +127,11 @@ def _addresses(item: Any) -> list[tuple[str, str]]:
 
     They are the name in its web address, and `ID_COLOUR_NUMBER.jpg`, as several programs write it.
     """
-    images = item.get("images") if isinstance(item, dict) else None
+    is_read = not isinstance(item, dict) or columns_of(tuple(item)).image
+    images = None if is_read else item.get("images")
     parts = [part for part in images if isinstance(part, dict)] if isinstance(images, list) else []
     return [
-        (posixpath.basename(urlsplit(url).path), f"{item['id']}_{part.get('color')}_{number}.jpg")
+        (os.path.basename(url.split("?")[0]), f"{item.get('id')}_{part.get('color')}_{number}.jpg")
         for part in parts
         for number, url in part.items()
         if is_web_address(url)
@@ -149,8 +140,8 @@ def _addresses(item: Any) -> list[tuple[str, str]]:
 
 def _product(item: dict[str, Any], name: str) -> dict[str, Any]:
     """Returns the row of one picture of an item of FACAD, with the HTML of its caption as text."""
-    text = html.unescape(re.sub(r"<[^<>]*>", " ", item["description"]))
-    return {"path": name, "caption": " ".join(text.split())}
+    text = " ".join(texts(_value(item, "description"), "description"))
+    return {"path": name, "caption": " ".join(html.unescape(re.sub("<[^<>]*>", " ", text)).split())}
 
 
 def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
@@ -202,12 +193,19 @@ def in_clips(path: pathlib.Path, source: Source) -> Iterator[Row]:
     """Yields rows about clips: of JSON lines or lists, tables, or the text of MSVD."""
     if not is_clip_lines(path):
         read = in_json if first_row(path) else in_table
-        split = "" if is_gif(path) else None
-        yield from (row._replace(split=split) for row in read(path, source))
+        known = is_gif(path)
+        for row in read(path, source):
+            yield Row(row.location, functools.partial(_gif_row, row), "") if known else row
         return
-    for location, line in numbered_lines(path):
+    for location, line in tables.numbered_lines(path):
         if not line.startswith("#"):
             yield Row(location, functools.partial(_clip_row, line))
+
+
+def _gif_row(row: Row) -> dict[str, Any]:
+    """Returns a row of the layout `gif`, whose clip stands under `video` or `gif` alone."""
+    values = row.read()
+    return {**values, "path": _value(values, "video" if "video" in values else "gif")}
 
 
 def _clip_row(line: str) -> dict[str, Any]:
@@ -215,6 +213,12 @@ def _clip_row(line: str) -> dict[str, Any]:
     if match is None:
         raise ValueError(f"the line must be CLIP_START_END and a sentence, not {line!r:.80}")
     return {"video": match[1], "caption": match[2]}
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ValueError(f"the row has no {name!r}; it has: {', '.join(row)[:200]}")
+    return row[name]
 
 
 def json_row(line: object) -> dict[str, Any]:
@@ -230,7 +234,7 @@ def json_row(line: object) -> dict[str, Any]:
 
 def is_array(path: pathlib.Path) -> bool:
     """True for a file that begins like a JSON list of objects; False for JSON lines."""
-    return re.match(r"\[\s*\{", beginning(path).lstrip()) is not None
+    return re.match(r"\[\s*\{", tables.beginning(path).lstrip()) is not None
 
 
 def first_row(path: pathlib.Path) -> dict[str, Any]:
@@ -239,10 +243,10 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
     It returns an empty dict if the file has no such object.
     """
     try:
-        text = beginning(path)
+        text = tables.beginning(path)
         if is_array(path):
             return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
-        line = first_lines(path, 1)[0]
+        line = tables.first_lines(path, 1)[0]
         if line.startswith("{") and "\n" not in text:  # cut
             with open(path, encoding="utf-8-sig") as file:
                 line = file.readline(_LONGEST)
@@ -256,7 +260,7 @@ def first_in_object(path: pathlib.Path) -> dict[str, Any]:
 
     Only the first 64 KiB of the file are read.
     """
-    text = beginning(path).lstrip("\ufeff \t\r\n")
+    text = tables.beginning(path).lstrip("\ufeff \t\r\n")
     for pattern in (_KEY.match, _LIST.search):
         with contextlib.suppress(ValueError, RecursionError):
             if text.startswith("{") and (match := pattern(text)):
@@ -269,19 +273,19 @@ def first_in_object(path: pathlib.Path) -> dict[str, Any]:
 
 def is_object(path: pathlib.Path) -> bool:
     """True for a JSON object with rows that can be read, and not for lines of JSON objects."""
-    is_lines = first_row(path) and len(first_lines(path)) > 1
+    is_lines = first_row(path) and len(tables.first_lines(path)) > 1
     return not is_lines and not can_read(first_row(path)) and bool(first_in_object(path))
 
 
 def is_table(path: pathlib.Path, delimiters: str) -> bool:
     """True for a table with one of some delimiters, and columns of pictures and captions."""
-    table = table_of(path)
+    table = tables.table_of(path)
     if table is None or table.delimiter not in delimiters:
         return False
     row: dict[str, Any] = dict.fromkeys(table.names, "")
     with contextlib.suppress(ValueError, csv.Error):
-        lines = first_lines(path)[int(table.has_header) :]
-        row = row_of(table.names, next(csv.reader(lines, delimiter=table.delimiter), []))
+        lines = tables.first_lines(path)[int(table.has_header) :]
+        row = tables.row_of(table.names, next(csv.reader(lines, delimiter=table.delimiter), []))
     return can_read(row)
 
 
@@ -301,7 +305,7 @@ def is_blip(path: pathlib.Path) -> bool:
     `caption` may be missing from the first object.
     """
     row = first_row(path)
-    captions = '"caption"' in beginning(path) and not columns_of(tuple(row)).captions
+    captions = '"caption"' in tables.beginning(path) and not columns_of(tuple(row)).captions
     return is_array(path) and "image" in row and ("caption" in row or captions)
 
 
@@ -318,7 +322,7 @@ def is_gif(path: pathlib.Path) -> bool:
 
 def is_clips(path: pathlib.Path) -> bool:
     """True for other rows with a clip and a caption: of VATEX, and MSVD's table and text."""
-    row, table = first_row(path), table_of(path)
+    row, table = first_row(path), tables.table_of(path)
     columns = columns_of(tuple(table.names if table else row))
     is_row = columns.clip is not None and columns.image is None and columns.has_captions
     return (is_row and not is_gif(path)) or is_clip_lines(path)
@@ -326,7 +330,7 @@ def is_clips(path: pathlib.Path) -> bool:
 
 def is_clip_lines(path: pathlib.Path) -> bool:
     """True for lines with the name of a clip, which ends in two numbers, and a sentence."""
-    lines = [line for line in first_lines(path, 20) if not line.startswith("#")]
+    lines = [line for line in tables.first_lines(path, 20) if not line.startswith("#")]
     return any(map(_CLIP_LINE.fullmatch, lines[:1]))
 
 
@@ -334,12 +338,12 @@ def kind_of(path: pathlib.Path) -> str:
     """Returns the layout of a file of rows whose names are not known: jsonl, tsv or csv."""
     if first_row(path):
         return "jsonl"
-    return "tsv" if "\t" in "".join(first_lines(path, 1)) else "csv"
+    return "tsv" if "\t" in "".join(tables.first_lines(path, 1)) else "csv"
 
 
 def unknown_columns(path: pathlib.Path) -> str:
     """Returns the text of an error for a table whose columns have no known names."""
-    names = list(first_row(path)) or re.split("[;,\t]", "".join(first_lines(path, 1)))
+    names = list(first_row(path)) or re.split("[;,\t]", "".join(tables.first_lines(path, 1)))
     return (
         f"{path} must have a column of pictures ({PICTURES}) and one of captions ({CAPTIONS}); "
         f"it has: {', '.join(names)[:200]}.{web_addresses(path)}"
@@ -348,7 +352,7 @@ def unknown_columns(path: pathlib.Path) -> str:
 
 def web_addresses(path: pathlib.Path) -> str:
     """Returns what to do with a file of web addresses, for the end of an error; "" for others."""
-    return WEB_ADDRESSES if re.search("https?://", beginning(path)) else ""
+    return WEB_ADDRESSES if re.search("https?://", tables.beginning(path)) else ""
 
 
 # ---- layouts ---------------------------------------------------------------------------------
@@ -401,7 +405,7 @@ def reader(
 
 def of_clip(entry: Entry, source: Source) -> Entry:
     """Returns the entry of a clip with the name of its file."""
-    if not (entry.captions or entry.rejected):
+    if not (entry.captions or entry.rejected) and entry.split in (None, "train"):
         raise ValueError("the row has no caption")
     return entry.without_id()._replace(file_name=clip_file(source.images, entry.file_name))
 
