@@ -199,6 +199,40 @@ def test_a_list_of_other_things_makes_no_folders(tmp_path):
     assert [entry.file_name for entry in entries] == ["a.jpg"]
 
 
+def test_values_of_an_object_that_are_no_rows_are_skipped(tmp_path):
+    content = {"a": {"caption": "A."}, "b": "{}", "c": {"caption": "C."}}
+    entries, source = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a", "c"]
+    assert source.skipped == [
+        (f"{tmp_path}/a.json: b", "the row must be a JSON object, not ['{}']")
+    ]
+
+
+def test_a_list_of_rows_is_found_behind_lists_of_other_things(tmp_path):
+    others = [{"id": 1, "name": "free", "terms": [{"image": "x.jpg", "text": "x"}]}]
+    content = {"licenses": others, "data": [{"image": "a.jpg", "caption": "A kite ."}]}
+    entries, _ = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+    with pytest.raises(ValueError, match="No layout|no layout"):
+        read(tmp_path / "b.json", together={"licenses": others})
+
+
+def test_a_column_is_no_language_because_its_name_ends_in_cap(tmp_path):
+    with pytest.raises(ValueError, match="must have a column of pictures .*it has: image, recap"):
+        read(tmp_path / "b.csv", "image,recap", "a.jpg,A kite .")
+
+
+@pytest.mark.parametrize("value", [7, None])
+def test_keys_of_a_broken_row_are_told(tmp_path, value):
+    rows = [{"video": "a", "caption": "A kite ."}, {"video": value, "caption": "x"}]
+    _, source = read(tmp_path / "a.json", *rows, images=tmp_path)
+    assert re.search(r"cannot be read \(.*; it has: video, caption", source.skipped[0].reason)
+    turn = {"from": "gpt", "value": "A kite ."}
+    rows = [{"image": "a.jpg", "conversations": [{**turn, "value": v}]} for v in ("x", 7)]
+    _, source = read(tmp_path / "b.json", *rows)
+    assert source.skipped[0].reason == "the caption under 'conversations' must be text, not 7"
+
+
 @pytest.mark.parametrize(("row", "name"), [({"image": "a.jpg"}, "a.jpg"), ({}, "7")])
 def test_the_key_of_a_row_is_its_picture_if_the_row_names_none(tmp_path, row, name):
     entries, _ = read(tmp_path / "a.json", together={"7": {**row, "caption": "A kite ."}})
@@ -297,6 +331,19 @@ def test_files_of_web_addresses_are_refused_with_what_to_do(tmp_path, name, line
     published.write(tmp_path / name, *lines, together=together)
     with pytest.raises(ValueError, match="web addresses, download them with img2dataset, and give"):
         recognise([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("lines", "column"),
+    [
+        (["image,caption", f"{URL},A kite ."], "image"),
+        ([{"img": [URL, URL], "caption": "A kite ."}], "img"),
+    ],
+)
+def test_web_addresses_in_a_column_of_pictures_are_refused(tmp_path, lines, column):
+    text = f"The column {column} has {URL}. .* web addresses, download them with img2dataset, and"
+    with pytest.raises(errors.UsageError, match=text):
+        read(tmp_path / "a.txt", *lines)
 
 
 def test_of_web_addresses_the_pictures_that_are_there_are_read(tmp_path, capsys):

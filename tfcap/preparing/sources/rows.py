@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.preparing.sources import tables
-from tfcap.preparing.sources.entry import Entry, Source
+from tfcap.preparing.sources.entry import Entry, Source, names_in
 from tfcap.preparing.sources.names import (
     CAPTIONS,
     PICTURES,
+    WEB_ADDRESSES,
     can_read,
     columns_of,
     entry_of,
@@ -35,14 +36,10 @@ from tfcap.preparing.sources.names import (
 from tfcap.preparing.sources.parquet import parquet_file, parquet_rows
 from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
-WEB_ADDRESSES = (
-    " If its pictures are web addresses, download them with img2dataset, and give the tar files "
-    "that it writes with `captions`."
-)
 _LONGEST = 1 << 22  # bytes of a first line; those of Localized Narratives have traces of a mouse
 _LISTS = ("data", "images", "annotations", "items", "rows", "samples")  # keys of a list of all rows
 _KEY = re.compile(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:\s*(?=\{)')  # of a row in an object
-_LIST = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*\[\s*(?=\{)()')  # of rows in an object
+_LIST = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*(\[)\s*(?=\{)')  # of rows in an object
 _CLIP_LINE = re.compile(r"(\S+_\d+_\d+)\s+(\S.*)")  # of MSVD: a clip and a sentence
 _CORRECT = "Correct it, or name another file with `captions`."
 _log = logging.getLogger(__name__)
@@ -158,13 +155,12 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
     named = any(map(usual_split, lists))
     is_division = len(lists) == sum(value != [] for value in content.values())
     for key, row in content.items() if not lists else ():
-        if isinstance(row, dict):
-            yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
+        yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
     for key, items in lists.items():
         split = split_name(key) if named else None
         folder = f"{key}/" if is_division and not named and key not in _LISTS else ""
         for number, item in enumerate(items):
-            row = functools.partial(json_row, item if isinstance(item, dict) else [item])
+            row = functools.partial(_with_key, "", item)
             yield Row(f"{path}: {key} {number}", row, split, folder)
 
 
@@ -175,8 +171,9 @@ def _has_rows(key: str, value: object) -> bool:
     return any(map(can_read, rows)) or (usual_split(key) is not None and any(pictures))
 
 
-def _with_key(key: str, row: dict[str, Any]) -> dict[str, Any]:
-    return row if columns_of(tuple(row)).image else {"path": key, **row}
+def _with_key(key: str, item: object) -> dict[str, Any]:
+    row = json_row(item if isinstance(item, dict) else [item])
+    return {"path": key, **row} if key and not columns_of(tuple(row)).image else row
 
 
 def in_parquet(path: pathlib.Path, source: Source) -> Iterator[Row]:
@@ -217,7 +214,7 @@ def _clip_row(line: str) -> dict[str, Any]:
 
 def _value(row: dict[str, Any], name: str) -> Any:
     if name not in row:
-        raise ValueError(f"the row has no {name!r}; it has: {', '.join(row)[:200]}")
+        raise ValueError(f"the row has no {name!r}{names_in(row)}")
     return row[name]
 
 
@@ -256,18 +253,21 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 def first_in_object(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the first row in a JSON object of rows that can be read, or an empty dict.
-
-    Only the first 64 KiB of the file are read.
-    """
+    """Returns the first row that can be read in the first 64 KiB of a JSON object, or {}."""
     text = tables.beginning(path).lstrip("\ufeff \t\r\n")
-    for pattern in (_KEY.match, _LIST.search):
-        with contextlib.suppress(ValueError, RecursionError):
-            if text.startswith("{") and (match := pattern(text)):
-                row = json.JSONDecoder().raw_decode(text, match.end())[0]
-                row = _with_key(match[1], row) if match[1] else row
-                if can_read(row):
-                    return row
+    decode = json.JSONDecoder().raw_decode
+    errors = (ValueError, RecursionError)  # such as of the end that is not read
+    with contextlib.suppress(*errors):
+        if match := _KEY.match(text):
+            row = _with_key(match[1], decode(text, match.end())[0])
+            if can_read(row):
+                return row
+    with contextlib.suppress(*errors):
+        end = 0 if text.startswith("{") else len(text)
+        while match := _LIST.search(text, end):
+            if can_read(row := decode(text, match.end())[0]):
+                return row
+            end = decode(text, match.start(1))[1]
     return {}
 
 
@@ -300,10 +300,7 @@ def is_jsonl(path: pathlib.Path) -> bool:
 
 
 def is_blip(path: pathlib.Path) -> bool:
-    """True for a JSON list of objects with the keys `image` and `caption`.
-
-    `caption` may be missing from the first object.
-    """
+    """True for a JSON list of objects with `image` and `caption`, which the first may lack."""
     row = first_row(path)
     captions = '"caption"' in tables.beginning(path) and not columns_of(tuple(row)).captions
     return is_array(path) and "image" in row and ("caption" in row or captions)
@@ -388,15 +385,14 @@ def reader(
             values = row.read()
             names = columns_of(tuple(values))
             if has_images.setdefault(path, bool(names.image)) and not (names.image or names.clip):
-                raise ValueError(
-                    f"the row has no column of pictures; it has: {', '.join(values)[:200]}"
-                )
-            entry = entry_of(values, source)
-            if row.folder:
-                entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
-            if row.split and not entry.split:
-                entry = entry._replace(split=row.split)
-            return change(entry, source)
+                raise ValueError(f"the row has no column of pictures{names_in(values)}")
+            try:
+                entry = entry_of(values, source)
+                if row.folder and entry.file_name:
+                    entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
+                return change(entry._replace(split=entry.split or row.split or None), source)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise ValueError(f"the row cannot be read ({error}){names_in(values)}") from None
 
         return source.entries(located(), parse)
 
