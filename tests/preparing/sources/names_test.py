@@ -79,6 +79,13 @@ def test_an_id_is_the_name_of_a_picture_only_where_nothing_else_is(tmp_path, cap
     assert not capsys.readouterr().out  # the names are no ids that do not fit
 
 
+def test_an_id_is_no_name_of_a_picture_in_a_file_whose_first_row_names_one(tmp_path):
+    rows = [{"image": "a.jpg", "id": 5, "caption": "A."}, {"id": 5, "caption": "B."}]
+    entries, source = read(tmp_path / "a.jsonl", *rows)
+    assert [(entry.file_name, entry.id, entry.has_id) for entry in entries] == [("a.jpg", 5, True)]
+    assert source.skipped[0].reason == "the row has no column of pictures; it has: id, caption"
+
+
 def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     path = tmp_path / "a.json"
     rows = [{"image": "a.jpg", "enCap": ["A kite ."], "chCap": ["风筝"]}] * 2
@@ -107,7 +114,7 @@ def test_a_language_is_a_column_a_value_or_missing(tmp_path, capsys):
     [
         ({"image_path": [], "report": "x"}, "the file name of the picture is empty"),
         ({"image_path": [7], "report": "x"}, "the file name must be text, not 7"),
-        ({"report": "x"}, "no column of pictures .*it has: report"),
+        ({"report": "x"}, "no column of pictures.*it has: report"),
         ({"image_path": "b.jpg", "report": 7}, "the caption under 'report' must be text, not 7"),
         ({"image_path": "b.jpg", "report": "x", "split": 7}, "'split': the split 7 is not a name"),
         ("b.jpg", r"the row must be a JSON object, not \['b.jpg'\]"),
@@ -155,11 +162,75 @@ def test_names_of_files_tell_no_splits_of_gif_files(tmp_path):
     assert [entry.split for entry in READERS[recognise(paths)].read(Source(paths))] == [None, None]
 
 
+def test_a_clip_of_gif_files_is_named_by_video_or_gif_alone(tmp_path):
+    row = {"video": "v.mp4", "start": 2.5, "end": 9, "image": "v.jpg", "caption": "A kite ."}
+    rows = [row, {"gif": "w", "split": "test", "caption": []}, {"caption": "A kite ."}]
+    entries, source = read(tmp_path / "a.json", *rows, layout="gif")
+    assert [(e.file_name, len(e.captions)) for e in entries] == [("v.mp4", 1), ("w", 0)]
+    assert [row.reason for row in source.skipped] == ["the row has no 'gif'; it has: caption"]
+    lines = ("video,start,end,caption", "v.mp4,2.5,9,A kite .")
+    assert read(tmp_path / "a.csv", *lines)[0][0].file_name == "v.mp4"
+
+
 def test_other_lists_beside_that_of_the_rows_are_not_read(tmp_path):
     row = {"file": "a.jpg", "report": "A kite ."}
     content = {"version": 1, "licenses": [{"id": 1, "name": "free"}], "rows": [row]}
     entries, source = read(tmp_path / "a.json", together=content, layout="json")
     assert [entry.file_name for entry in entries] == ["a.jpg"] and not source.skipped
+
+
+@pytest.mark.parametrize("key", ["testA", "minival"])
+def test_lists_are_splits_if_one_has_a_usual_name_whatever_is_beside_them(tmp_path, key, capsys):
+    lists = {name: [{"image": f"{name}.jpg", "caption": "A kite ."}] for name in ("train", key)}
+    lists |= {"version": "1", "test": [{"image": "c.jpg"}], "licenses": [{"id": 1, "name": "x"}]}
+    entries, source = read(tmp_path / "a.json", together=lists)
+    found = [(entry.file_name, entry.split) for entry in entries]
+    assert found == [("train.jpg", "train"), (f"{key}.jpg", key), ("c.jpg", "test")]
+    assert "pictures and captions are left out: licenses\n" in capsys.readouterr().out
+    assert not source.skipped
+
+
+def test_a_list_of_other_things_makes_no_folders(tmp_path):
+    content = {
+        "cards": [{"image": "a.jpg", "caption": "A kite ."}],
+        "kinds": [{"id": 1, "name": "x"}],
+    }
+    entries, _ = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+
+
+def test_values_of_an_object_that_are_no_rows_are_skipped(tmp_path):
+    content = {"a": {"caption": "A."}, "b": "{}", "c": {"caption": "C."}}
+    entries, source = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a", "c"]
+    assert source.skipped == [
+        (f"{tmp_path}/a.json: b", "the row must be a JSON object, not ['{}']")
+    ]
+
+
+def test_a_list_of_rows_is_found_behind_lists_of_other_things(tmp_path):
+    others = [{"id": 1, "name": "free", "terms": [{"image": "x.jpg", "text": "x"}]}]
+    content = {"licenses": others, "data": [{"image": "a.jpg", "caption": "A kite ."}]}
+    entries, _ = read(tmp_path / "a.json", together=content)
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+    with pytest.raises(ValueError, match="No layout|no layout"):
+        read(tmp_path / "b.json", together={"licenses": others})
+
+
+def test_a_column_is_no_language_because_its_name_ends_in_cap(tmp_path):
+    with pytest.raises(ValueError, match="must have a column of pictures .*it has: image, recap"):
+        read(tmp_path / "b.csv", "image,recap", "a.jpg,A kite .")
+
+
+@pytest.mark.parametrize("value", [7, None])
+def test_keys_of_a_broken_row_are_told(tmp_path, value):
+    rows = [{"video": "a", "caption": "A kite ."}, {"video": value, "caption": "x"}]
+    _, source = read(tmp_path / "a.json", *rows, images=tmp_path)
+    assert re.search(r"cannot be read \(.*; it has: video, caption", source.skipped[0].reason)
+    turn = {"from": "gpt", "value": "A kite ."}
+    rows = [{"image": "a.jpg", "conversations": [{**turn, "value": v}]} for v in ("x", 7)]
+    _, source = read(tmp_path / "b.json", *rows)
+    assert source.skipped[0].reason == "the caption under 'conversations' must be text, not 7"
 
 
 @pytest.mark.parametrize(("row", "name"), [({"image": "a.jpg"}, "a.jpg"), ({}, "7")])
@@ -262,6 +333,19 @@ def test_files_of_web_addresses_are_refused_with_what_to_do(tmp_path, name, line
         recognise([tmp_path / name])
 
 
+@pytest.mark.parametrize(
+    ("lines", "column"),
+    [
+        (["image,caption", f"{URL},A kite ."], "image"),
+        ([{"img": [URL, URL], "caption": "A kite ."}], "img"),
+    ],
+)
+def test_web_addresses_in_a_column_of_pictures_are_refused(tmp_path, lines, column):
+    text = f"The column {column} has {URL}. .* web addresses, download them with img2dataset, and"
+    with pytest.raises(errors.UsageError, match=text):
+        read(tmp_path / "a.txt", *lines)
+
+
 def test_of_web_addresses_the_pictures_that_are_there_are_read(tmp_path, capsys):
     published.facad(tmp_path)
     path, images = tmp_path / "meta_all_129927.json", tmp_path / "images"
@@ -272,6 +356,25 @@ def test_of_web_addresses_the_pictures_that_are_there_are_read(tmp_path, capsys)
     for folder in (None, tmp_path):
         with pytest.raises(ValueError, match="None of the pictures .* download them with img2data"):
             READERS["jsonl"].read(Source((path,), folder))
+
+
+def test_other_lists_of_web_addresses_leave_rows_as_they_are(tmp_path):
+    row = {"file_name": "a.jpg", "text": "A kite .", "images": [{"url": URL}]}
+    entries, _ = read(tmp_path / "a.json", together=[row])
+    assert [entry.file_name for entry in entries] == ["a.jpg"]
+
+
+def test_a_broken_product_is_a_skipped_row(tmp_path):
+    write_pictures(tmp_path, ["1.jpg", "2.jpg", "3.jpg"])
+    pages = [f"https://a.org/{name}" for name in ("1.jpg?w=6", "2.jpg", "3.jpg", "x" * 300)]
+    items = [{"id": 7, "title": "Coat", "images": [{"0": p}]} for p in (*pages, "https://[a/4.jpg")]
+    for number, description in ((0, "A coat ."), (1, 7)):
+        items[number]["description"] = description
+    del items[2]["id"]
+    entries, source = read(tmp_path / "a.json", together=items, images=tmp_path)
+    assert [(entry.file_name, entry.captions) for entry in entries] == [("1.jpg", ("A coat .",))]
+    assert re.search("entry 1: .*must be text, not 7", str(source.skipped[0]).replace("', ", ": "))
+    assert "no 'description'; it has: title, images" in source.skipped[1].reason
 
 
 # ---- pictures ----------------------------------------------------------------------------------

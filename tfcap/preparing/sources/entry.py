@@ -286,7 +286,7 @@ class Source:
             except _BAD_ROW as error:
                 reason: object = error
                 if isinstance(error, KeyError):
-                    reason = f"the row has no {error}{_names_in(row[0])}"
+                    reason = f"the row has no {error}{names_in(row[0])}"
                 elif not isinstance(error, ValueError):
                     reason = f"the row is not in this layout: {row[0]!r:.80}"
                 self.skip(location, reason)
@@ -368,7 +368,7 @@ class Source:
         return self.captions[0]
 
 
-def _names_in(row: object) -> str:
+def names_in(row: object) -> str:
     """Returns `; it has: caption, url` for an object, or an empty text."""
     return f"; it has: {', '.join(map(str, row))[:200]}" if isinstance(row, dict) and row else ""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tfcap.errors import UsageError
 from tfcap.marks import UNUSABLE, mark_of
-from tfcap.preparing.sources.entry import Entry, LeftOut, Source
+from tfcap.preparing.sources.entry import Entry, LeftOut, Source, names_in
 from tfcap.preparing.sources.splits import split_name, usual_split
 
 # Names as `_plain` gives them; the first that is there counts.
@@ -35,7 +35,7 @@ CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
 _TURNS = CAPTION_COLUMNS[-1]
 _ANSWERS = ("gpt", "assistant")  # who writes the captions in `conversations`
 # Columns with the captions of a language: of VATEX and of Visual Genome.
-_LANGUAGE = re.compile("([a-z]{2})cap|(english|hindi|bengali|malayalam)")
+_LANGUAGE = re.compile("(en|ch)cap|(english|hindi|bengali|malayalam)")
 _CODE = re.compile("([a-z]{2,3})")  # the same beside `image/locale`, in Crossmodal-3600
 _LANGUAGE_COLUMNS = ("language", "lang", "image/locale")  # of the captions or the picture
 _REGION = ("x", "y", "width", "height")  # of a picture
@@ -55,6 +55,10 @@ PICTURES = (  # for errors
     f"{', '.join(IMAGE_COLUMNS)}; or without its ending {', '.join(_STEM_COLUMNS)}"
 )
 CAPTIONS = ", ".join(CAPTION_COLUMNS)
+WEB_ADDRESSES = (
+    " If its pictures are web addresses, download them with img2dataset, and give the tar files "
+    "that it writes with `captions`."
+)
 
 
 # ---- names -----------------------------------------------------------------------------------
@@ -111,11 +115,7 @@ def _plain(name: str) -> str:
 
 @functools.lru_cache
 def columns_of(names: tuple[str, ...]) -> Columns:
-    """Finds the names that prepare uses.
-
-    Args:
-      names: all names in a row, in upper or lower case.
-    """
+    """Finds the names that prepare uses among all names in a row, in upper or lower case."""
     plain = {_plain(name): name for name in reversed(names)}
 
     def first(accepted: Iterable[str]) -> str | None:
@@ -210,17 +210,18 @@ def _picture_name(row: dict[str, Any], columns: Columns, source: Source) -> str:
             if len(value) > 1:
                 source.notes["captions have several pictures; the first is read"] += 1
             value = value[0]
+        if is_web_address(value):
+            raise UsageError(f"The column {columns.image} has {value:.200}.{WEB_ADDRESSES}")
         return value
     if columns.clip is not None:
-        times = [str(row[name]) for name in row if _plain(name) in ("start", "end")]
+        is_part = _plain(columns.clip) == _CLIP_COLUMNS[-1]
+        times = [str(row[name]) for name in row if is_part and _plain(name) in ("start", "end")]
         return "_".join([str(row[columns.clip]), *times])
     if columns.painting:
         return "{}/{}.jpg".format(*(row[name] for name in columns.painting))
     if columns.stem is not None:
         return "" if row[columns.stem] is None else str(row[columns.stem])
-    raise ValueError(
-        f"the row has no column of pictures ({PICTURES}); it has: {', '.join(row)[:200]}"
-    )
+    raise ValueError(f"the row has no column of pictures ({PICTURES}){names_in(row)}")
 
 
 def _in_language(row: dict[str, Any], columns: Columns, source: Source) -> list[str]:
@@ -317,12 +318,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
-    """Returns all captions in some columns of a row.
-
-    Args:
-      row: the row.
-      columns: names of the columns; the value of each is a text, a list of texts, or None.
-    """
+    """Returns all captions in some columns of a row; values are texts, lists of texts, or None."""
     values = ((row[key], key) for key in columns if row.get(key) is not None)
     return tuple(text for value, key in values for text in texts(value, key) if text.strip())
 
@@ -369,11 +365,11 @@ def texts(value: object, column: str = "caption") -> list[str]:
 def _texts_in(item: dict[str, Any], column: str) -> tuple[str, ...]:
     columns = columns_of(tuple(map(str, item)))
     if "from" in item and "value" in item:  # a turn of a conversation
-        return (item["value"],) if item["from"] in _ANSWERS else ()
+        return tuple(texts([item["value"]], column)) if item["from"] in _ANSWERS else ()
     if not columns.captions:
         raise ValueError(
             f"the object under {column!r} has no text under a known name (such as text, caption "
-            f"or raw); it has: {', '.join(map(str, item))[:200]}"
+            f"or raw){names_in(item)}"
         )
     return captions_of(item, columns.captions)
 

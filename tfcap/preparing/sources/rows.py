@@ -15,44 +15,31 @@ import json
 import logging
 import os
 import pathlib
-import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from tfcap.data import films
 from tfcap.files import read_json
-from tfcap.preparing.sources.entry import Entry, Source
+from tfcap.preparing.sources import tables
+from tfcap.preparing.sources.entry import Entry, Source, names_in
 from tfcap.preparing.sources.names import (
     CAPTIONS,
     PICTURES,
+    WEB_ADDRESSES,
     can_read,
     columns_of,
     entry_of,
     is_web_address,
+    texts,
 )
 from tfcap.preparing.sources.parquet import parquet_file, parquet_rows
-from tfcap.preparing.sources.splits import files_of, usual_split
-from tfcap.preparing.sources.tables import (
-    PARTS,
-    beginning,
-    encoding_of,
-    first_lines,
-    numbered_lines,
-    row_of,
-    table_of,
-    table_rows,
-)
+from tfcap.preparing.sources.splits import files_of, split_name, usual_split
 
-WEB_ADDRESSES = (
-    " If its pictures are web addresses, download them with img2dataset, and give the tar files "
-    "that it writes with `captions`."
-)
 _LONGEST = 1 << 22  # bytes of a first line; those of Localized Narratives have traces of a mouse
 _LISTS = ("data", "images", "annotations", "items", "rows", "samples")  # keys of a list of all rows
 _KEY = re.compile(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:\s*(?=\{)')  # of a row in an object
-_LIST = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*\[\s*(?=\{)()')  # of rows in an object
+_LIST = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*(\[)\s*(?=\{)')  # of rows in an object
 _CLIP_LINE = re.compile(r"(\S+_\d+_\d+)\s+(\S.*)")  # of MSVD: a clip and a sentence
 _CORRECT = "Correct it, or name another file with `captions`."
 _log = logging.getLogger(__name__)
@@ -90,18 +77,18 @@ def in_table(path: pathlib.Path, source: Source, strip: bool = True) -> Iterator
 
     The name of the file tells the split only if there is no column with file names of pictures.
     """
-    table = table_of(path, source.columns)
+    table = tables.table_of(path, source.columns)
     if table is None:
         raise ValueError(unknown_columns(path))
-    if encoding_of(path) == "cp1252":
+    if tables.encoding_of(path) == "cp1252":
         _log.info(f"note: {path} is not UTF-8; it is read as Windows-1252")
 
     def read(cells: list[str]) -> dict[str, Any]:
-        row = row_of(table.names, cells, table.delimiter)
+        row = tables.row_of(table.names, cells, table.delimiter)
         return {name: value.strip() if strip else value for name, value in row.items()}
 
     split = "" if table.has_header and columns_of(tuple(table.names)).image else None
-    lines = table_rows(path, table.delimiter)
+    lines = tables.table_rows(path, table.delimiter)
     for location, cells in itertools.islice(lines, int(table.has_header), None):
         yield Row(location, functools.partial(read, cells), split)
 
@@ -111,10 +98,10 @@ def in_json(path: pathlib.Path, source: Source) -> Iterator[Row]:
 
     def read(item: object) -> dict[str, Any]:
         row = json_row(item)
-        return {PARTS[k]: row[name] for k, name in source.columns.items()} or row
+        return {tables.PARTS[k]: _value(row, name) for k, name in source.columns.items()} or row
 
     if not is_array(path):
-        for location, line in numbered_lines(path):
+        for location, line in tables.numbered_lines(path):
             yield Row(location, functools.partial(read, line))
         return
     found = 0
@@ -122,7 +109,7 @@ def in_json(path: pathlib.Path, source: Source) -> Iterator[Row]:
         row = Row(f"{path}: entry {number}", functools.partial(read, item))
         addresses = _addresses(item)
         for names in addresses:
-            there = [name for name in names if source.images and (source.images / name).is_file()]
+            there = [n for n in names if source.images and os.path.isfile(source.images / n)]
             found += len(there[:1])
             source.notes["pictures are left out: they are not in `images`"] += not there
             yield from (row._replace(read=functools.partial(_product, item, n)) for n in there[:1])
@@ -137,10 +124,11 @@ def _addresses(item: Any) -> list[tuple[str, str]]:
 
     They are the name in its web address, and `ID_COLOUR_NUMBER.jpg`, as several programs write it.
     """
-    images = item.get("images") if isinstance(item, dict) else None
+    is_read = not isinstance(item, dict) or columns_of(tuple(item)).image
+    images = None if is_read else item.get("images")
     parts = [part for part in images if isinstance(part, dict)] if isinstance(images, list) else []
     return [
-        (posixpath.basename(urlsplit(url).path), f"{item['id']}_{part.get('color')}_{number}.jpg")
+        (os.path.basename(url.split("?")[0]), f"{item.get('id')}_{part.get('color')}_{number}.jpg")
         for part in parts
         for number, url in part.items()
         if is_web_address(url)
@@ -149,8 +137,8 @@ def _addresses(item: Any) -> list[tuple[str, str]]:
 
 def _product(item: dict[str, Any], name: str) -> dict[str, Any]:
     """Returns the row of one picture of an item of FACAD, with the HTML of its caption as text."""
-    text = html.unescape(re.sub(r"<[^<>]*>", " ", item["description"]))
-    return {"path": name, "caption": " ".join(text.split())}
+    text = " ".join(texts(_value(item, "description"), "description"))
+    return {"path": name, "caption": " ".join(html.unescape(re.sub("<[^<>]*>", " ", text)).split())}
 
 
 def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
@@ -160,27 +148,32 @@ def in_object(path: pathlib.Path, source: Source) -> Iterator[Row]:
     list is a split, the folder of the pictures, or a word such as `data`.
     """
     content = read_json(path, _CORRECT)
-    lists = {
-        key: value
-        for key, value in content.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    }
+    lists = {key: rows for key, rows in content.items() if _has_rows(key, rows)}
+    if others := [k for k, v in content.items() if v and isinstance(v, list) and k not in lists]:
+        note = f"lists without pictures and captions are left out: {', '.join(others)}"
+        source.notes[note] = len(others) if lists else 0
+    named = any(map(usual_split, lists))
     is_division = len(lists) == sum(value != [] for value in content.values())
-    if not is_division:
-        lists = {key: value for key, value in lists.items() if can_read(value[0])}
     for key, row in content.items() if not lists else ():
-        if isinstance(row, dict):
-            yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
+        yield Row(f"{path}: {key}", functools.partial(_with_key, key, row))
     for key, items in lists.items():
-        split = usual_split(key) if is_division else None
-        folder = f"{key}/" if is_division and not split and key not in _LISTS else ""
+        split = split_name(key) if named else None
+        folder = f"{key}/" if is_division and not named and key not in _LISTS else ""
         for number, item in enumerate(items):
-            row = functools.partial(json_row, item if isinstance(item, dict) else [item])
+            row = functools.partial(_with_key, "", item)
             yield Row(f"{path}: {key} {number}", row, split, folder)
 
 
-def _with_key(key: str, row: dict[str, Any]) -> dict[str, Any]:
-    return row if columns_of(tuple(row)).image else {"path": key, **row}
+def _has_rows(key: str, value: object) -> bool:
+    """True for a list with a row that can be read; in a split, captions may be missing."""
+    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+    pictures = (columns_of(tuple(row)).has_picture for row in rows)
+    return any(map(can_read, rows)) or (usual_split(key) is not None and any(pictures))
+
+
+def _with_key(key: str, item: object) -> dict[str, Any]:
+    row = json_row(item if isinstance(item, dict) else [item])
+    return {"path": key, **row} if key and not columns_of(tuple(row)).image else row
 
 
 def in_parquet(path: pathlib.Path, source: Source) -> Iterator[Row]:
@@ -197,12 +190,19 @@ def in_clips(path: pathlib.Path, source: Source) -> Iterator[Row]:
     """Yields rows about clips: of JSON lines or lists, tables, or the text of MSVD."""
     if not is_clip_lines(path):
         read = in_json if first_row(path) else in_table
-        split = "" if is_gif(path) else None
-        yield from (row._replace(split=split) for row in read(path, source))
+        known = is_gif(path)
+        for row in read(path, source):
+            yield Row(row.location, functools.partial(_gif_row, row), "") if known else row
         return
-    for location, line in numbered_lines(path):
+    for location, line in tables.numbered_lines(path):
         if not line.startswith("#"):
             yield Row(location, functools.partial(_clip_row, line))
+
+
+def _gif_row(row: Row) -> dict[str, Any]:
+    """Returns a row of the layout `gif`, whose clip stands under `video` or `gif` alone."""
+    values = row.read()
+    return {**values, "path": _value(values, "video" if "video" in values else "gif")}
 
 
 def _clip_row(line: str) -> dict[str, Any]:
@@ -210,6 +210,12 @@ def _clip_row(line: str) -> dict[str, Any]:
     if match is None:
         raise ValueError(f"the line must be CLIP_START_END and a sentence, not {line!r:.80}")
     return {"video": match[1], "caption": match[2]}
+
+
+def _value(row: dict[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ValueError(f"the row has no {name!r}{names_in(row)}")
+    return row[name]
 
 
 def json_row(line: object) -> dict[str, Any]:
@@ -225,7 +231,7 @@ def json_row(line: object) -> dict[str, Any]:
 
 def is_array(path: pathlib.Path) -> bool:
     """True for a file that begins like a JSON list of objects; False for JSON lines."""
-    return re.match(r"\[\s*\{", beginning(path).lstrip()) is not None
+    return re.match(r"\[\s*\{", tables.beginning(path).lstrip()) is not None
 
 
 def first_row(path: pathlib.Path) -> dict[str, Any]:
@@ -234,10 +240,10 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
     It returns an empty dict if the file has no such object.
     """
     try:
-        text = beginning(path)
+        text = tables.beginning(path)
         if is_array(path):
             return json.JSONDecoder().raw_decode(text, text.index("{"))[0]
-        line = first_lines(path, 1)[0]
+        line = tables.first_lines(path, 1)[0]
         if line.startswith("{") and "\n" not in text:  # cut
             with open(path, encoding="utf-8-sig") as file:
                 line = file.readline(_LONGEST)
@@ -247,36 +253,39 @@ def first_row(path: pathlib.Path) -> dict[str, Any]:
 
 
 def first_in_object(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the first row in a JSON object of rows that can be read, or an empty dict.
-
-    Only the first 64 KiB of the file are read.
-    """
-    text = beginning(path).lstrip("\ufeff \t\r\n")
-    for pattern in (_KEY.match, _LIST.search):
-        with contextlib.suppress(ValueError, RecursionError):
-            if text.startswith("{") and (match := pattern(text)):
-                row = json.JSONDecoder().raw_decode(text, match.end())[0]
-                row = _with_key(match[1], row) if match[1] else row
-                if can_read(row):
-                    return row
+    """Returns the first row that can be read in the first 64 KiB of a JSON object, or {}."""
+    text = tables.beginning(path).lstrip("\ufeff \t\r\n")
+    decode = json.JSONDecoder().raw_decode
+    errors = (ValueError, RecursionError)  # such as of the end that is not read
+    with contextlib.suppress(*errors):
+        if match := _KEY.match(text):
+            row = _with_key(match[1], decode(text, match.end())[0])
+            if can_read(row):
+                return row
+    with contextlib.suppress(*errors):
+        end = 0 if text.startswith("{") else len(text)
+        while match := _LIST.search(text, end):
+            if can_read(row := decode(text, match.end())[0]):
+                return row
+            end = decode(text, match.start(1))[1]
     return {}
 
 
 def is_object(path: pathlib.Path) -> bool:
     """True for a JSON object with rows that can be read, and not for lines of JSON objects."""
-    is_lines = first_row(path) and len(first_lines(path)) > 1
+    is_lines = first_row(path) and len(tables.first_lines(path)) > 1
     return not is_lines and not can_read(first_row(path)) and bool(first_in_object(path))
 
 
 def is_table(path: pathlib.Path, delimiters: str) -> bool:
     """True for a table with one of some delimiters, and columns of pictures and captions."""
-    table = table_of(path)
+    table = tables.table_of(path)
     if table is None or table.delimiter not in delimiters:
         return False
     row: dict[str, Any] = dict.fromkeys(table.names, "")
     with contextlib.suppress(ValueError, csv.Error):
-        lines = first_lines(path)[int(table.has_header) :]
-        row = row_of(table.names, next(csv.reader(lines, delimiter=table.delimiter), []))
+        lines = tables.first_lines(path)[int(table.has_header) :]
+        row = tables.row_of(table.names, next(csv.reader(lines, delimiter=table.delimiter), []))
     return can_read(row)
 
 
@@ -291,12 +300,9 @@ def is_jsonl(path: pathlib.Path) -> bool:
 
 
 def is_blip(path: pathlib.Path) -> bool:
-    """True for a JSON list of objects with the keys `image` and `caption`.
-
-    `caption` may be missing from the first object.
-    """
+    """True for a JSON list of objects with `image` and `caption`, which the first may lack."""
     row = first_row(path)
-    captions = '"caption"' in beginning(path) and not columns_of(tuple(row)).captions
+    captions = '"caption"' in tables.beginning(path) and not columns_of(tuple(row)).captions
     return is_array(path) and "image" in row and ("caption" in row or captions)
 
 
@@ -313,7 +319,7 @@ def is_gif(path: pathlib.Path) -> bool:
 
 def is_clips(path: pathlib.Path) -> bool:
     """True for other rows with a clip and a caption: of VATEX, and MSVD's table and text."""
-    row, table = first_row(path), table_of(path)
+    row, table = first_row(path), tables.table_of(path)
     columns = columns_of(tuple(table.names if table else row))
     is_row = columns.clip is not None and columns.image is None and columns.has_captions
     return (is_row and not is_gif(path)) or is_clip_lines(path)
@@ -321,7 +327,7 @@ def is_clips(path: pathlib.Path) -> bool:
 
 def is_clip_lines(path: pathlib.Path) -> bool:
     """True for lines with the name of a clip, which ends in two numbers, and a sentence."""
-    lines = [line for line in first_lines(path, 20) if not line.startswith("#")]
+    lines = [line for line in tables.first_lines(path, 20) if not line.startswith("#")]
     return any(map(_CLIP_LINE.fullmatch, lines[:1]))
 
 
@@ -329,12 +335,12 @@ def kind_of(path: pathlib.Path) -> str:
     """Returns the layout of a file of rows whose names are not known: jsonl, tsv or csv."""
     if first_row(path):
         return "jsonl"
-    return "tsv" if "\t" in "".join(first_lines(path, 1)) else "csv"
+    return "tsv" if "\t" in "".join(tables.first_lines(path, 1)) else "csv"
 
 
 def unknown_columns(path: pathlib.Path) -> str:
     """Returns the text of an error for a table whose columns have no known names."""
-    names = list(first_row(path)) or re.split("[;,\t]", "".join(first_lines(path, 1)))
+    names = list(first_row(path)) or re.split("[;,\t]", "".join(tables.first_lines(path, 1)))
     return (
         f"{path} must have a column of pictures ({PICTURES}) and one of captions ({CAPTIONS}); "
         f"it has: {', '.join(names)[:200]}.{web_addresses(path)}"
@@ -343,7 +349,7 @@ def unknown_columns(path: pathlib.Path) -> str:
 
 def web_addresses(path: pathlib.Path) -> str:
     """Returns what to do with a file of web addresses, for the end of an error; "" for others."""
-    return WEB_ADDRESSES if re.search("https?://", beginning(path)) else ""
+    return WEB_ADDRESSES if re.search("https?://", tables.beginning(path)) else ""
 
 
 # ---- layouts ---------------------------------------------------------------------------------
@@ -367,19 +373,26 @@ def reader(
         files = files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines")
         tell = is_named or len({split for _, split in files}) > 1
 
-        def located() -> Iterator[tuple[str, Row]]:
+        has_images: dict[pathlib.Path, bool] = {}  # of files: their first rows name pictures
+
+        def located() -> Iterator[tuple[str, Row, pathlib.Path]]:
             for path, split in files:
                 for row in rows(path, source):
                     tells = tell and row.split is None
-                    yield row.location, row._replace(split=split) if tells else row
+                    yield row.location, row._replace(split=split) if tells else row, path
 
-        def parse(row: Row) -> Entry:
-            entry = entry_of(row.read(), source)
-            if row.folder:
-                entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
-            if row.split and not entry.split:
-                entry = entry._replace(split=row.split)
-            return change(entry, source)
+        def parse(row: Row, path: pathlib.Path) -> Entry:
+            values = row.read()
+            names = columns_of(tuple(values))
+            if has_images.setdefault(path, bool(names.image)) and not (names.image or names.clip):
+                raise ValueError(f"the row has no column of pictures{names_in(values)}")
+            try:
+                entry = entry_of(values, source)
+                if row.folder and entry.file_name:
+                    entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
+                return change(entry._replace(split=entry.split or row.split or None), source)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise ValueError(f"the row cannot be read ({error}){names_in(values)}") from None
 
         return source.entries(located(), parse)
 
@@ -388,7 +401,7 @@ def reader(
 
 def of_clip(entry: Entry, source: Source) -> Entry:
     """Returns the entry of a clip with the name of its file."""
-    if not (entry.captions or entry.rejected):
+    if not (entry.captions or entry.rejected) and entry.split in (None, "train"):
         raise ValueError("the row has no caption")
     return entry.without_id()._replace(file_name=clip_file(source.images, entry.file_name))
 
