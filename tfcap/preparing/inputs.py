@@ -113,8 +113,6 @@ def read(settings: Settings) -> Inputs:
             "reasons are printed above. Repair the rows or raise `max_skipped`."
         )
     if source.images is not None:
-        if settings.features is None:
-            entries = _in_folders(source.images, entries)
         entries = [
             e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
             for e in entries
@@ -123,7 +121,10 @@ def read(settings: Settings) -> Inputs:
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     if source.images is not None and settings.features is None:
-        divided = divided._replace(entries=_of_coco(source.images, divided.entries))
+        # Only now, because lists of splits have the names of the caption file.
+        found = _in_folders(source.images, entries)
+        named = [e._replace(file_name=found.get(e.id, e.file_name)) for e in divided.entries]
+        divided = divided._replace(entries=_of_coco(source.images, named))
     return Inputs(settings, divided.entries, divided, source.skipped)
 
 
@@ -176,16 +177,24 @@ def _source(settings: Settings) -> Source:
     )
 
 
-def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
+def _in_folders(images: pathlib.Path, entries: list[Entry]) -> dict[int, str]:
     """Finds pictures whose names lack the ending or the folder of their split.
 
     `train2014/a.jpg` and `train_images/a.jpg` are such pictures for `a` of the split train, for
-    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. A number is
-    found with the zeros that COCO has. Names that have an ending keep it.
+    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. `a.jpg` is
+    one for `beach/a.jpg`, if no other name ends in `a.jpg`. A number is found with the zeros that
+    COCO has. Names that have an ending keep it. Two names never get the same picture.
+
+    Args:
+      images: the directory of the pictures.
+      entries: the images, with the splits of the caption files.
+
+    Returns:
+      Id of the image -> the name under which its picture is found, if this is another name.
     """
-    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
-    if not names or any(os.path.exists(images / name) for name in names):
-        return entries
+    names = [entry.file_name for entry in entries if entry.content is None]
+    if not names or any(os.path.exists(images / name) for name in names[:FIRST]):
+        return {}
     found: dict[tuple[str | None, str], str] = {}
     for path in filter(is_picture_name, spelling.below(images)):
         top, _, rest = path.partition("/")
@@ -194,24 +203,30 @@ def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
             found.setdefault((None, name), path)
             if split:
                 found.setdefault((split, name.removeprefix(f"{top}/")), path)
+    ends = collections.Counter(map(os.path.basename, set(names)))
 
-    def renamed(entry: Entry) -> Entry:
+    def there(entry: Entry) -> str:
         name = entry.file_name
         top, _, rest = name.partition("/")
         coco = re.match(r"COCO_([a-z]+\d{4})_", name)
-        keys = [(None, name), (entry.split, name), (usual_split(top.removesuffix("_images")), rest)]
+        split = usual_split(top.removesuffix("_images"))
+        keys = [(None, name), (entry.split, name)]
+        keys += [(split, rest)] if split else []
         keys += [(usual_split(coco[1]), name)] if coco else []
-        number = name.zfill(12) if name.isdecimal() else os.path.basename(name)
-        keys += [(entry.split, number), (None, number)]
-        return entry._replace(file_name=next((found[k] for k in keys if k in found), name))
+        end = os.path.basename(name)
+        number = name.zfill(12) if name.isdecimal() else end
+        keys += [(entry.split, number), (None, number)] if ends[end] == 1 else []
+        return next((found[key] for key in keys if key in found), name)
 
-    result = [renamed(entry) for entry in entries]
-    if new := [pair for pair in zip(entries, result, strict=True) if pair[0] != pair[1]]:
+    pairs = [(entry, there(entry)) for entry in entries]
+    same = collections.Counter(new for _, new in {(entry.file_name, new) for entry, new in pairs})
+    new = [(e, path) for e, path in pairs if path != e.file_name and same[path] == 1]
+    if new:
         _log.info(
             f"note: {len(new)} of {len(entries)} pictures are found under another name: "
-            f"{new[0][1].file_name} for {new[0][0].file_name}"
+            f"{new[0][1]} for {new[0][0].file_name}"
         )
-    return result
+    return {entry.id: path for entry, path in new}
 
 
 def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
