@@ -32,6 +32,6 @@ def test_two_images_never_get_the_same_picture(tmp_path, rows):
 def test_lists_of_splits_have_the_names_of_the_caption_file(tmp_path):
     for split, name in {"train": "sea/a.jpg", "val": "sea/b.jpg", "test": "sea/c.jpg"}.items():
         published.write(tmp_path / f"lists/{split}.txt", name)
-    found = names(tmp_path, ["sea/a.jpg,A.,", "sea/b.jpg,B.,", "sea/c.jpg,C.,"], ["a.jpg", "b.jpg", "c.jpg"],
-                  split_ids=tmp_path / "lists")  # fmt: skip
+    rows = [f"sea/{name}.jpg,A.," for name in "abc"]
+    found = names(tmp_path, rows, ["a.jpg", "b.jpg", "c.jpg"], split_ids=tmp_path / "lists")
     assert found == [("a.jpg", "train"), ("b.jpg", "val"), ("c.jpg", "test")]

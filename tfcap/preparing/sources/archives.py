@@ -14,13 +14,7 @@ from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
 from tfcap.preparing.sources.entry import Entry, FilePart, Source
-from tfcap.preparing.sources.names import (
-    captions_of,
-    columns_of,
-    entry_of,
-    split_in,
-    unmarked,
-)
+from tfcap.preparing.sources.names import captions_of, columns_of, entry_of, split_in, unmarked
 from tfcap.preparing.sources.parquet import METADATA, joined, picture_of
 from tfcap.preparing.sources.rows import Row, json_row, rows_of
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
