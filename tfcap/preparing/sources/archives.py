@@ -207,10 +207,9 @@ def sidecar(source: Source) -> list[Entry]:
     )
 
     def parse(text: pathlib.Path) -> Entry:
-        lines = (line.strip() for line in text_lines(text))
         split = split_of_path(text.relative_to(root).parent)
         name = str(used[text].absolute())
-        return Entry(-1, name, split, tuple(line for line in lines if line))
+        return Entry(-1, name, split, tuple(filter(None, map(str.strip, text_lines(text)))))
 
     return source.entries(((str(text), text) for text in used), parse)
 
@@ -252,7 +251,6 @@ def webdataset(source: Source) -> list[Entry]:
     Returns:
       An entry per picture; a picture that is in several splits has an entry in each.
     """
-
     left: collections.Counter[str] = collections.Counter()  # ending -> members left out
 
     def rows() -> Rows:
@@ -286,8 +284,7 @@ def webdataset(source: Source) -> list[Entry]:
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and (text := sample.get("txt") or sample.get("caption")):
-            lines = _text(file, text).split("\n")
-            captions = tuple(line for line in lines if line.strip())
+            captions = tuple(filter(str.strip, _text(file, text).split("\n")))
         split = split_in(values) or split
         captions, rejected = unmarked(values, captions)
         content = FilePart(path.absolute(), picture.offset_data, picture.size)

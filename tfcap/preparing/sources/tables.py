@@ -134,19 +134,12 @@ def table_of(path: pathlib.Path, chosen: Mapping[str, str] | None = None) -> Tab
     return None
 
 
-def _place(column: str, names: list[str]) -> int:
-    """Returns the index of a column with a name or a number from 1; else -1."""
-    if column in names:
-        return names.index(column)
-    return int(column) - 1 if column.isdecimal() else -1
-
-
 def _fit(lines: list[str], columns: Iterable[str], delimiter: str) -> tuple[bool, bool]:
     """Sorts delimiters: first those that give both lines all columns, then equally many cells."""
     names, *rows = (next(csv.reader([line], delimiter=delimiter)) for line in lines or [""])
     sizes = {len(names), *map(len, rows)}
-    found = [_place(column, [*map(str.strip, names)]) for column in columns]
-    return not all(0 <= place < min(sizes) for place in found), len(sizes) > 1 or sizes == {1}
+    there = {*map(str.strip, names), *map(str, range(1, min(sizes) + 1))}
+    return not there.issuperset(columns), len(sizes) > 1 or sizes == {1}
 
 
 def _chosen(table: Table, chosen: Mapping[str, str]) -> Table:
@@ -156,7 +149,8 @@ def _chosen(table: Table, chosen: Mapping[str, str]) -> Table:
     regions = _REGION_NAMES[1:5]
     names = [name if name in regions else f"column {n}" for n, name in enumerate(table.names, 1)]
     for part, column in chosen.items():
-        where = _place(column, table.names)
+        where = int(column) - 1 if column.isdecimal() else -1
+        where = table.names.index(column) if column in table.names else where
         if not 0 <= where < len(names):
             listed = ", ".join(table.names) if table.has_header else f"1 to {len(names)}"
             raise UsageError(f"`columns`: there is no column {column}; there are: {listed:.200}.")
