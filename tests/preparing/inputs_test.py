@@ -1,5 +1,8 @@
 """What prepare reads: the names of pictures, and paths of `captions` that cannot be used."""
 
+import dataclasses
+import json
+
 import pytest
 from helpers import published
 from helpers.sources import write_pictures
@@ -35,3 +38,38 @@ def test_lists_of_splits_have_the_names_of_the_caption_file(tmp_path):
     rows = [f"sea/{name}.jpg,A.," for name in "abc"]
     found = names(tmp_path, rows, ["a.jpg", "b.jpg", "c.jpg"], split_ids=tmp_path / "lists")
     assert found == [("a.jpg", "train"), ("b.jpg", "val"), ("c.jpg", "test")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("b.csv", "There is no file .*b.csv. Correct `captions`"),
+        ("", "There is no file .*. Correct `captions`"),
+        (
+            "lines.json",
+            "lines.json is a JSON object. `columns` reads tables, JSON lines and JSON l",
+        ),
+        ("long.json", "long.json is a JSON object. `columns` reads tables, JSON lines and JSON li"),
+    ],
+)
+def test_columns_are_chosen_only_in_files_of_rows(tmp_path, name, message):
+    row = {"pic": "a.jpg", "said": "A kite ."}
+    published.write(tmp_path / "lines.json", {"a": row, "b": row})
+    (tmp_path / "long.json").write_text(json.dumps({"rows": [row, row]}, indent=2))
+    settings = Settings("out", tmp_path / name, columns="image=pic,caption=said", backbone="pixels")
+    with pytest.raises(ValueError, match=message):
+        inputs.read(settings.checked())
+    published.write(path := tmp_path / "one.jsonl", row)
+    settings = dataclasses.replace(settings, captions=path)
+    assert inputs.read(settings.checked()).entries[0].captions == ("A kite .",)
+
+
+def test_an_error_says_that_ids_stand_for_names(tmp_path):
+    path = tmp_path / "a.csv"
+    images = write_pictures(tmp_path / "images", ["other.jpg"])
+    for lines, where in ((["id,text", "1,A."], r"a.csv \(ids, because no column has names of"),
+                         (["id,text,image", "1,A.,b.jpg"], "a.csv exists")):  # fmt: skip
+        published.write(path, *lines)
+        settings = Settings("out", path, images=images)
+        with pytest.raises(ValueError, match=f"None of the first 1 file names in .*{where}"):
+            inputs.check_images(settings, inputs.read(settings).entries)

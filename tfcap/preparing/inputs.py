@@ -25,8 +25,9 @@ from tfcap.preparing.sources.entry import (
     accepted,
     require_unique,
 )
-from tfcap.preparing.sources.rows import kind_of
+from tfcap.preparing.sources.rows import first_row, kind_of
 from tfcap.preparing.sources.splits import Divided, divide, usual_split
+from tfcap.preparing.sources.tables import beginning, first_lines
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
@@ -140,8 +141,8 @@ def _with_source(settings: Settings) -> Settings:
         if (path := getattr(settings, name)) is not None and not files.is_file(path):
             raise ValueError(f"`{name}`: there is no file {path}. Correct the path.")
     if settings.source == "auto":
-        chosen = settings.columns and kind_of(paths[0])
-        settings = dataclasses.replace(settings, source=chosen or recognise(paths))
+        source = _of_rows(settings) if settings.columns else recognise(paths)
+        settings = dataclasses.replace(settings, source=source)
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         _log.info(f"source: {settings.source} ({count})")
@@ -157,6 +158,23 @@ def _with_source(settings: Settings) -> Settings:
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES).checked()
     return settings
+
+
+def _of_rows(settings: Settings) -> str:
+    """Returns the layout of files of rows whose columns are chosen."""
+    chosen = settings.chosen_columns.values()
+    for path in settings.caption_paths:
+        if not path.is_file():
+            raise ValueError(f"There is no file {path}. Correct `captions`.")
+        row = first_row(path)
+        is_object = beginning(path).lstrip("\ufeff \t\r\n").startswith("{")
+        is_lines = row and len(first_lines(path)) > 1
+        if is_object and not is_lines and row.keys().isdisjoint(chosen):
+            raise errors.UsageError(
+                f"{path} is a JSON object. `columns` reads tables, JSON lines and JSON lists: "
+                "write the rows as one of these, or leave out `columns`."
+            )
+    return kind_of(settings.caption_paths[0])
 
 
 def _source(settings: Settings) -> Source:
@@ -270,7 +288,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ready.ReadyFeatures` looks for the first images under several names
-    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
+    looked_for = [entry for entry in entries if entry.content is None][:FIRST]
+    names = [entry.file_name for entry in looked_for]
     if not names:
         return
     folder = settings.images
@@ -296,8 +315,10 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
             "the captions, or rename the files."
         )
     hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
+    are_ids = looked_for[0].has_id and names[0] == str(looked_for[0].id)
+    where = " (ids, because no column has names of pictures)" if are_ids else ""
     raise ValueError(
-        f"None of the first {len(names)} file names in {captions} exists in {folder}, for example "
-        f"{names[0]}{hint}. Give as `images` the directory to which these names are relative"
-        f"{', or correct the names' if hint else ''}."
+        f"None of the first {len(names)} file names in {captions}{where} exists in {folder}, for "
+        f"example {names[0]}{hint}. Give as `images` the directory to which these names are "
+        f"relative{', or correct the names' if hint else ''}."
     )
