@@ -125,8 +125,7 @@ def _folder(root: pathlib.Path) -> _Folder:
 
 
 def _texts_of(file: pathlib.Path) -> list[pathlib.Path]:
-    names = [file.with_suffix(text) for text in _TEXTS]
-    return names + [file.with_name(file.name + text) for text in _TEXTS]
+    return [file.with_suffix(t) for t in _TEXTS] + [file.with_name(file.name + t) for t in _TEXTS]
 
 
 def _is_film(path: pathlib.Path) -> bool:
@@ -192,9 +191,8 @@ def sidecar(source: Source) -> list[Entry]:
     Returns:
       An entry per picture.
     """
-    root = source.one_file()
     kinds = " or ".join(_TEXTS)
-    folder = _folder(root)
+    folder = _folder(root := source.one_file())
     pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
     used = pictures or folder.pairs  # if there are films alone, prepare asks for `frames`
     _note_left_out(
@@ -216,11 +214,8 @@ def sidecar(source: Source) -> list[Entry]:
 
 # ---- WebDataset --------------------------------------------------------------------------------
 
-_KINDS = {
-    **{ending: ending for ending in ("txt", "caption", "json")},
-    **{ending[1:]: "picture" for ending in ENDINGS},
-}
 _CAPTIONS = ("txt", "caption", "json")
+_KINDS = {kind: kind for kind in _CAPTIONS} | {ending[1:]: "picture" for ending in ENDINGS}
 _LOOKED_FOR = (
     "A key has one picture, which ends in .jpg, .png, .webp and so on, and captions, which end in "
     ".txt, .caption or .json"

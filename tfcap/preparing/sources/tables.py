@@ -117,7 +117,8 @@ def table_of(path: pathlib.Path, chosen: Mapping[str, str] | None = None) -> Tab
     if lines and _REGION.fullmatch(lines[0].removeprefix("\ufeff")):
         other = re.search("bengali|malayalam", path.name.lower())
         names = [*_REGION_NAMES, other[0] if other else "hindi"]
-        return _chosen(Table("\t", names, False), chosen or {})
+        table = Table("\t", names, False)
+        return _chosen(table, chosen) if chosen else table
     by_fit = functools.partial(_fit, lines, (chosen or {}).values())
     for delimiter in sorted("\t,;", key=by_fit) if chosen else "\t;,":
         with contextlib.suppress(csv.Error):
@@ -144,8 +145,6 @@ def _fit(lines: list[str], columns: Iterable[str], delimiter: str) -> tuple[bool
 
 def _chosen(table: Table, chosen: Mapping[str, str]) -> Table:
     """Returns the table in which only the columns of `chosen` have names with a meaning."""
-    if not chosen:
-        return table
     regions = _REGION_NAMES[1:5]
     names = [name if name in regions else f"column {n}" for n, name in enumerate(table.names, 1)]
     for part, column in chosen.items():
