@@ -25,8 +25,9 @@ from tfcap.preparing.sources.entry import (
     accepted,
     require_unique,
 )
-from tfcap.preparing.sources.rows import kind_of
+from tfcap.preparing.sources.rows import first_row, kind_of
 from tfcap.preparing.sources.splits import Divided, divide, usual_split
+from tfcap.preparing.sources.tables import beginning, first_lines
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
@@ -113,8 +114,6 @@ def read(settings: Settings) -> Inputs:
             "reasons are printed above. Repair the rows or raise `max_skipped`."
         )
     if source.images is not None:
-        if settings.features is None:
-            entries = _in_folders(source.images, entries)
         entries = [
             e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
             for e in entries
@@ -123,7 +122,10 @@ def read(settings: Settings) -> Inputs:
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
     if source.images is not None and settings.features is None:
-        divided = divided._replace(entries=_of_coco(source.images, divided.entries))
+        # Only now, because lists of splits have the names of the caption file.
+        found = _in_folders(source.images, entries)
+        named = [e._replace(file_name=found.get(e.id, e.file_name)) for e in divided.entries]
+        divided = divided._replace(entries=_of_coco(source.images, named))
     return Inputs(settings, divided.entries, divided, source.skipped)
 
 
@@ -139,8 +141,8 @@ def _with_source(settings: Settings) -> Settings:
         if (path := getattr(settings, name)) is not None and not files.is_file(path):
             raise ValueError(f"`{name}`: there is no file {path}. Correct the path.")
     if settings.source == "auto":
-        chosen = settings.columns and kind_of(paths[0])
-        settings = dataclasses.replace(settings, source=chosen or recognise(paths))
+        source = _of_rows(settings) if settings.columns else recognise(paths)
+        settings = dataclasses.replace(settings, source=source)
         kind = "directory" if all(path.is_dir() for path in paths) else "file"
         count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
         _log.info(f"source: {settings.source} ({count})")
@@ -156,6 +158,23 @@ def _with_source(settings: Settings) -> Settings:
     if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES).checked()
     return settings
+
+
+def _of_rows(settings: Settings) -> str:
+    """Returns the layout of files of rows whose columns are chosen."""
+    chosen = settings.chosen_columns.values()
+    for path in settings.caption_paths:
+        if not path.is_file():
+            raise ValueError(f"There is no file {path}. Correct `captions`.")
+        row = first_row(path)
+        is_object = beginning(path).lstrip("\ufeff \t\r\n").startswith("{")
+        is_lines = row and len(first_lines(path)) > 1
+        if is_object and not is_lines and row.keys().isdisjoint(chosen):
+            raise errors.UsageError(
+                f"{path} is a JSON object. `columns` reads tables, JSON lines and JSON lists: "
+                "write the rows as one of these, or leave out `columns`."
+            )
+    return kind_of(settings.caption_paths[0])
 
 
 def _source(settings: Settings) -> Source:
@@ -176,16 +195,24 @@ def _source(settings: Settings) -> Source:
     )
 
 
-def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
+def _in_folders(images: pathlib.Path, entries: list[Entry]) -> dict[int, str]:
     """Finds pictures whose names lack the ending or the folder of their split.
 
     `train2014/a.jpg` and `train_images/a.jpg` are such pictures for `a` of the split train, for
-    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. A number is
-    found with the zeros that COCO has. Names that have an ending keep it.
+    `train/a.jpg`, and for `a` without a split if it is `COCO_train2014_000000000009`. `a.jpg` is
+    one for `beach/a.jpg`, if no other name ends in `a.jpg`. A number is found with the zeros that
+    COCO has. Names that have an ending keep it. Two names never get the same picture.
+
+    Args:
+      images: the directory of the pictures.
+      entries: the images, with the splits of the caption files.
+
+    Returns:
+      Id of the image -> the name under which its picture is found, if this is another name.
     """
-    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
-    if not names or any(os.path.exists(images / name) for name in names):
-        return entries
+    names = [entry.file_name for entry in entries if entry.content is None]
+    if not names or any(os.path.exists(images / name) for name in names[:FIRST]):
+        return {}
     found: dict[tuple[str | None, str], str] = {}
     for path in filter(is_picture_name, spelling.below(images)):
         top, _, rest = path.partition("/")
@@ -194,24 +221,30 @@ def _in_folders(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
             found.setdefault((None, name), path)
             if split:
                 found.setdefault((split, name.removeprefix(f"{top}/")), path)
+    ends = collections.Counter(map(os.path.basename, set(names)))
 
-    def renamed(entry: Entry) -> Entry:
+    def there(entry: Entry) -> str:
         name = entry.file_name
         top, _, rest = name.partition("/")
         coco = re.match(r"COCO_([a-z]+\d{4})_", name)
-        keys = [(None, name), (entry.split, name), (usual_split(top.removesuffix("_images")), rest)]
+        split = usual_split(top.removesuffix("_images"))
+        keys = [(None, name), (entry.split, name)]
+        keys += [(split, rest)] if split else []
         keys += [(usual_split(coco[1]), name)] if coco else []
-        number = name.zfill(12) if name.isdecimal() else os.path.basename(name)
-        keys += [(entry.split, number), (None, number)]
-        return entry._replace(file_name=next((found[k] for k in keys if k in found), name))
+        end = os.path.basename(name)
+        number = name.zfill(12) if name.isdecimal() else end
+        keys += [(entry.split, number), (None, number)] if ends[end] == 1 else []
+        return next((found[key] for key in keys if key in found), name)
 
-    result = [renamed(entry) for entry in entries]
-    if new := [pair for pair in zip(entries, result, strict=True) if pair[0] != pair[1]]:
+    pairs = [(entry, there(entry)) for entry in entries]
+    same = collections.Counter(new for _, new in {(entry.file_name, new) for entry, new in pairs})
+    new = [(e, path) for e, path in pairs if path != e.file_name and same[path] == 1]
+    if new:
         _log.info(
             f"note: {len(new)} of {len(entries)} pictures are found under another name: "
-            f"{new[0][1].file_name} for {new[0][0].file_name}"
+            f"{new[0][1]} for {new[0][0].file_name}"
         )
-    return result
+    return {entry.id: path for entry, path in new}
 
 
 def _of_coco(images: pathlib.Path, entries: list[Entry]) -> list[Entry]:
@@ -255,7 +288,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
     if settings.features is not None:
         ready.recognise(settings.feature_paths)
         return  # `ready.ReadyFeatures` looks for the first images under several names
-    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
+    looked_for = [entry for entry in entries if entry.content is None][:FIRST]
+    names = [entry.file_name for entry in looked_for]
     if not names:
         return
     folder = settings.images
@@ -281,8 +315,10 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
             "the captions, or rename the files."
         )
     hint = "" if files.is_remote(folder) else spelling.elsewhere(folder, names[0])
+    are_ids = looked_for[0].has_id and names[0] == str(looked_for[0].id)
+    where = " (ids, because no column has names of pictures)" if are_ids else ""
     raise ValueError(
-        f"None of the first {len(names)} file names in {captions} exists in {folder}, for example "
-        f"{names[0]}{hint}. Give as `images` the directory to which these names are relative"
-        f"{', or correct the names' if hint else ''}."
+        f"None of the first {len(names)} file names in {captions}{where} exists in {folder}, for "
+        f"example {names[0]}{hint}. Give as `images` the directory to which these names are "
+        f"relative{', or correct the names' if hint else ''}."
     )

@@ -198,8 +198,8 @@ GOLDEN = {
         "json",
         (2, 1, 1),
         4,
-        (0, "cats/0.png", "train", ("a cat , 0",)),
-        (3, "cats/3.png", "test", ("a cat , 3",)),
+        (0, "cats/0.png", "test", ("a cat , 0",)),
+        (3, "cats/3.png", "val", ("a cat , 3",)),
         "",
     ),
     "Crossmodal-3600": (

@@ -14,13 +14,7 @@ from tfcap.data import films
 from tfcap.files import read_json
 from tfcap.images import ENDINGS, is_picture, is_picture_name, left_out
 from tfcap.preparing.sources.entry import Entry, FilePart, Source
-from tfcap.preparing.sources.names import (
-    captions_of,
-    columns_of,
-    entry_of,
-    split_in,
-    unmarked,
-)
+from tfcap.preparing.sources.names import captions_of, columns_of, entry_of, split_in, unmarked
 from tfcap.preparing.sources.parquet import METADATA, joined, picture_of
 from tfcap.preparing.sources.rows import Row, json_row, rows_of
 from tfcap.preparing.sources.splits import files_of, split_name, split_of_path
@@ -131,8 +125,7 @@ def _folder(root: pathlib.Path) -> _Folder:
 
 
 def _texts_of(file: pathlib.Path) -> list[pathlib.Path]:
-    names = [file.with_suffix(text) for text in _TEXTS]
-    return names + [file.with_name(file.name + text) for text in _TEXTS]
+    return [file.with_suffix(t) for t in _TEXTS] + [file.with_name(file.name + t) for t in _TEXTS]
 
 
 def _is_film(path: pathlib.Path) -> bool:
@@ -198,9 +191,8 @@ def sidecar(source: Source) -> list[Entry]:
     Returns:
       An entry per picture.
     """
-    root = source.one_file()
     kinds = " or ".join(_TEXTS)
-    folder = _folder(root)
+    folder = _folder(root := source.one_file())
     pictures = {t: f for t, f in folder.pairs.items() if source.clips or not _is_film(f)}
     used = pictures or folder.pairs  # if there are films alone, prepare asks for `frames`
     _note_left_out(
@@ -213,21 +205,17 @@ def sidecar(source: Source) -> list[Entry]:
     )
 
     def parse(text: pathlib.Path) -> Entry:
-        lines = (line.strip() for line in text_lines(text))
         split = split_of_path(text.relative_to(root).parent)
         name = str(used[text].absolute())
-        return Entry(-1, name, split, tuple(line for line in lines if line))
+        return Entry(-1, name, split, tuple(filter(None, map(str.strip, text_lines(text)))))
 
     return source.entries(((str(text), text) for text in used), parse)
 
 
 # ---- WebDataset --------------------------------------------------------------------------------
 
-_KINDS = {
-    **{ending: ending for ending in ("txt", "caption", "json")},
-    **{ending[1:]: "picture" for ending in ENDINGS},
-}
 _CAPTIONS = ("txt", "caption", "json")
+_KINDS = {kind: kind for kind in _CAPTIONS} | {ending[1:]: "picture" for ending in ENDINGS}
 _LOOKED_FOR = (
     "A key has one picture, which ends in .jpg, .png, .webp and so on, and captions, which end in "
     ".txt, .caption or .json"
@@ -258,7 +246,6 @@ def webdataset(source: Source) -> list[Entry]:
     Returns:
       An entry per picture; a picture that is in several splits has an entry in each.
     """
-
     left: collections.Counter[str] = collections.Counter()  # ending -> members left out
 
     def rows() -> Rows:
@@ -292,8 +279,7 @@ def webdataset(source: Source) -> list[Entry]:
         values = json_row(_text(file, sample["json"])) if "json" in sample else {}
         captions = captions_of(values, columns_of(tuple(values)).captions)
         if not captions and (text := sample.get("txt") or sample.get("caption")):
-            lines = _text(file, text).split("\n")
-            captions = tuple(line for line in lines if line.strip())
+            captions = tuple(filter(str.strip, _text(file, text).split("\n")))
         split = split_in(values) or split
         captions, rejected = unmarked(values, captions)
         content = FilePart(path.absolute(), picture.offset_data, picture.size)

@@ -27,7 +27,6 @@ _CAPTIONS = {
     "sidecar": "in a text file beside each picture",
 }
 _LISTS = ("annotations", "sentences")  # of captions
-_COLUMNS = f"under one of the names {CAPTIONS}"
 
 
 def unknown(path: pathlib.Path) -> str:
@@ -46,7 +45,7 @@ def without_captions(path: pathlib.Path, source: str) -> str:
       path: the file.
       source: the name of its layout, a value of the setting `source`.
     """
-    where = _CAPTIONS.get(source, _COLUMNS)
+    where = _CAPTIONS.get(source, f"under one of the names {CAPTIONS}")
     return (
         f"{path} has no captions: the layout {source} has them {where}, and {contents(path)}. "
         "Rename the key of the captions, or give a vocabulary with `vocab` to do without captions."

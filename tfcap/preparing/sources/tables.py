@@ -2,10 +2,11 @@
 
 import contextlib
 import csv
+import functools
 import itertools
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tfcap.errors import UsageError
@@ -17,7 +18,7 @@ _MOST_LINES = 20  # of a row: in a longer one a quote does not end
 _END = "\ue000 the end of the table"
 # The part of `columns` that a column has -> the name that `names` knows.
 PARTS = {"image": "path", "caption": "caption", "split": "split", "id": "image_id"}
-_REGION_NAMES = ("image_id", "x", "y", "width", "height", "english", "hindi")
+_REGION_NAMES = ("image_id", "x", "y", "width", "height", "english")  # before the other language
 _REGION = re.compile(r"\d+(?:\t\d+){4}(?:\t[^\t]+){2}")  # a line of Hindi Visual Genome
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -47,9 +48,7 @@ def encoding_of(path: pathlib.Path) -> str:
 def text_lines(path: pathlib.Path) -> Iterator[str]:
     """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
 
-    A file that begins with the byte order mark of UTF-16 is read as UTF-16. A file is read as
-    Windows-1252 if it has lines with letters beyond ASCII and none of them is valid UTF-8. All
-    other files are read as UTF-8. Their invalid bytes become lone surrogates, which
+    `encoding_of` says how a file is read. Invalid bytes of UTF-8 become lone surrogates, which
     `Entry.checked` refuses.
     """
     encoding = encoding_of(path)
@@ -115,26 +114,37 @@ def table_of(path: pathlib.Path, chosen: Mapping[str, str] | None = None) -> Tab
       UsageError: the table lacks a column of `chosen`.
     """
     lines = first_lines(path)
-    is_region = bool(lines) and _REGION.fullmatch(lines[0].removeprefix("\ufeff")) is not None
-    for delimiter in "\t;,":
+    if lines and _REGION.fullmatch(lines[0].removeprefix("\ufeff")):
+        other = re.search("bengali|malayalam", path.name.lower())
+        names = [*_REGION_NAMES, other[0] if other else "hindi"]
+        table = Table("\t", names, False)
+        return _chosen(table, chosen) if chosen else table
+    by_fit = functools.partial(_fit, lines, (chosen or {}).values())
+    for delimiter in sorted("\t,;", key=by_fit) if chosen else "\t;,":
         with contextlib.suppress(csv.Error):
             names = [name.strip() for name in next(csv.reader(lines, delimiter=delimiter), [])]
             columns = columns_of(tuple(names))
-            if is_region and delimiter == "\t":
-                return _chosen(Table(delimiter, list(_REGION_NAMES), False), chosen or {})
             if chosen and len(names) > 1:
                 has_header = columns.has_captions or columns.has_picture
                 has_header |= not all(map(str.isdecimal, chosen.values()))
                 return _chosen(Table(delimiter, names, has_header), chosen)
-            if columns.has_captions and (columns.has_picture or columns.clip is not None):
+            # Beside the pictures of test there may be no captions.
+            is_enough = columns.has_captions or f"{path.name}{delimiter}" == "metadata.csv,"
+            if is_enough and (columns.has_picture or columns.clip is not None):
                 return Table(delimiter, names)
     return None
 
 
+def _fit(lines: list[str], columns: Iterable[str], delimiter: str) -> tuple[bool, bool]:
+    """Sorts delimiters: first those that give both lines all columns, then equally many cells."""
+    names, *rows = (next(csv.reader([line], delimiter=delimiter)) for line in lines or [""])
+    sizes = {len(names), *map(len, rows)}
+    there = {*map(str.strip, names), *map(str, range(1, min(sizes) + 1))}
+    return not there.issuperset(columns), len(sizes) > 1 or sizes == {1}
+
+
 def _chosen(table: Table, chosen: Mapping[str, str]) -> Table:
     """Returns the table in which only the columns of `chosen` have names with a meaning."""
-    if not chosen:
-        return table
     regions = _REGION_NAMES[1:5]
     names = [name if name in regions else f"column {n}" for n, name in enumerate(table.names, 1)]
     for part, column in chosen.items():

@@ -7,6 +7,7 @@ import logging
 import pathlib
 import random
 import re
+import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from tfcap.errors import UsageError
@@ -24,6 +25,7 @@ _NUMBERED = re.compile(r"(\d+)\s+(.*)")
 _PARALLEL = re.compile(r"(\w+?)(?:\.\d)?\.([a-z]{2,3})(?:\.gz)?")  # train.de.gz, train.1.de
 # One row of the released file lacks its second bar: `2199200615.jpg| 4   A dog runs ...`.
 _BARS = re.compile(r"\s*([^|]+?)\s*\|\s*\d{1,4}\s*(?:\||\s)\s*(.*?)\s*")
+_MOST = 1 << 27  # bytes of a text of Multi30k and its like, decompressed
 _VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most a tenth
 _log = logging.getLogger(__name__)
 
@@ -53,8 +55,7 @@ def _with_splits(
         return entries
     pairs = zip(entries, names, strict=True)
     kept = [entry._replace(split=splits[name]) for entry, name in pairs if name in splits]
-    if len(kept) < len(entries):
-        number = len(entries) - len(kept)
+    if number := len(entries) - len(kept):
         _log.info(f"note: {number} images are in no list of a split; they are left out")
     return kept
 
@@ -115,11 +116,11 @@ def flickr8k(source: Source) -> list[Entry]:
     path = source.one_file()
     path = path / _TOKENS if path.is_dir() else path
     has_language = any(map(_LANGUAGE_TOKEN.match, first_lines(path, 1)))
-
     lists = {
         file: split
         for split, name in _LISTS.items()
-        for file in sorted(path.parent.glob(f"*{split}.txt" if has_language else f"*{name}"))
+        for file in sorted(path.parent.glob(f"*[k_]{split}.txt" if has_language else f"*{name}"))
+        if file != path
     }
     lines = numbered_lines(path)
     if has_language:
@@ -154,7 +155,6 @@ def numbered(source: Source) -> list[Entry]:
     lists = _lists_beside(path)
     lines = (line.strip() for file in lists for _, line in numbered_lines(file))
     names = {pathlib.PurePath(name).stem: name for name in lines}
-
     return _of_lines(source, numbered_lines(path), _NUMBERED, "a number", lists, names=names)
 
 
@@ -184,6 +184,7 @@ def parallel(source: Source) -> list[Entry]:
       An entry per image.
     """
     files = [file for file, _ in files_of(source.captions, "*.??", "*.gz")]
+    files = [f for f in files if f.suffix != ".gz" or f.with_suffix("") not in files]
     pairs = {file: pair for file in files if (pair := _parallel(file))}
     languages = sorted({language for _, language in pairs.values()})
     if source.language.lower() not in languages and (source.language or len(languages) > 1):
@@ -193,9 +194,7 @@ def parallel(source: Source) -> list[Entry]:
         for path, (names, language) in pairs.items():
             if source.language.lower() not in ("", language):
                 continue
-            content = path.read_bytes()
-            text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-            lines, listed = (t.removesuffix("\n").split("\n") for t in (text, names.read_text()))
+            lines, listed = (_text(p).removesuffix("\n").split("\n") for p in (path, names))
             if len(lines) != len(listed):
                 raise ValueError(
                     f"{path} has {len(lines)} lines, but {names} has {len(listed)}. Line i of one "
@@ -208,6 +207,18 @@ def parallel(source: Source) -> list[Entry]:
         return Entry(-1, name.strip().partition("#")[0], split, (line.strip(),))
 
     return source.entries(rows(), parse)
+
+
+def _text(path: pathlib.Path) -> str:
+    """Returns the text of a file, which may be compressed; ValueError if it cannot be read."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read(_MOST + 1)
+        if len(content) > _MOST:
+            raise ValueError(f"it has more than {_MOST} bytes")
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}. Copy it again.") from None
 
 
 def is_flickr30k(path: pathlib.Path) -> bool:
@@ -229,7 +240,6 @@ def flickr30k(source: Source) -> list[Entry]:
     Returns:
       An entry per image.
     """
-
     lines = itertools.islice(numbered_lines(source.one_file()), 1, None)
     return _of_lines(source, lines, _BARS, "a name, a bar, a number, a bar", {})
 
