@@ -73,7 +73,8 @@ def palette(count):
 
 def without_adobe(content):
     start = content.index(b"\xff\xee")
-    return content[:start] + content[start + 2 + int.from_bytes(content[start + 2 : start + 4]) :]
+    length = int.from_bytes(content[start + 2 : start + 4], "big")
+    return content[:start] + content[start + 2 + length :]
 
 
 def gif(first, **options):
