@@ -88,6 +88,8 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     except ValueError:
         pytest.skip("the extra lite is not installed")
     assert captioner.model.name == "updown"  # the run beside the file
+    reranking = caption_command._load(caption_command._Arguments(rerank="consensus"))
+    assert reranking.runtime is reranking.runtime.trained  # the file cannot rerank
     shown = captioner("photo.jpg", attention="attention")
     assert shown.weights.shape == (len(shown.words), 49)
     by_run = tfcap.load(beam=3)("photo.jpg")

@@ -1,5 +1,6 @@
 """A portable export captions as its run does, with operators that need no TensorFlow."""
 
+import base64
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -20,6 +21,7 @@ from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
 import tfcap
 from tfcap import caption as caption_command
 from tfcap import doctor, errors, export, runs
+from tfcap.captioning import demo_page
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.decoding import Options
 from tfcap.decoding.search import Search
@@ -260,6 +262,15 @@ def test_half_precision_keeps_small_constants(tmp_path):
 def test_flags_that_do_not_fit_are_refused(flags, reason, tmp_path):
     with pytest.raises(errors.UsageError, match=reason):
         commands.run_here(export, "--model_dir=a", "--export_dir", tmp_path / "out", *flags)
+
+
+def test_the_demo_leaves_out_the_attention_that_it_cannot_compute(float32, pictures):
+    model = demo_page.Model("portable", tfcap.load(float32))
+    content = base64.b64encode(pathlib.Path(pictures[0]).read_bytes()).decode()
+    request = {"instances": [{"b64": content}], "attention": "attention"}
+    [prediction] = model.predict(request)["predictions"]
+    assert prediction["captions"][0] == tfcap.load(float32)(pictures[0]).text
+    assert "attention" not in prediction and prediction["log_probs"][0]
 
 
 def test_the_doctor_captions_with_it(float32):

@@ -20,14 +20,14 @@ from tfcap.serving.standalone import caption as standalone
 if TYPE_CHECKING:
     from tfcap.captioning.runtimes import TrainedRun
 
-
-_MOST_THREADS = 8
+_MOST_THREADS = 8  # each has a copy of the weights in memory
 
 
 class PortableModel:
     """Captions pictures with a portable export; a `Runtime`.
 
-    If its directory is also that of the run, the run is loaded for what an export cannot do.
+    The directory of a pretrained model is also that of its run. Then the run is loaded for what an
+    export cannot do.
 
     Args:
       directory: a directory that `tfcap.export` wrote with `format=litert` or `format=onnx`.
@@ -119,7 +119,6 @@ class PortableModel:
         if self._card["file"].endswith(".onnx"):
             results = self._captioner.caption(np.stack(prepared), seeds=seeds)
         else:
-            # Each thread has a copy of the weights.
             with ThreadPoolExecutor(min(len(prepared), _cores(), _MOST_THREADS)) as pool:
                 results = [one for [one] in pool.map(self._one, prepared, seeds)]
         return CaptionedBatch(
