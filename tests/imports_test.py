@@ -17,6 +17,7 @@ TFCAP = pathlib.Path(__file__).parents[1] / "tfcap"
 # that it imports of the others.
 ALLOWED = {
     "errors": "",
+    "segmentation": "errors",
     "arguments": "errors",
     "ids": "",
     "marks": "",

@@ -1,0 +1,125 @@
+"""Words of languages without spaces: cut, joined, and cut again."""
+
+import re
+import sys
+
+import pytest
+
+from tfcap import errors, segmentation
+
+SEGMENTERS = {
+    "jieba": (
+        "jieba",
+        "两只棕色的狗在草地上奔跑。",
+        ["两只", "棕色", "的", "狗", "在", "草地", "上", "奔跑"],
+    ),
+    "fugashi": (
+        "unidic_lite",
+        "茶色の犬が走っている。",
+        ["茶色", "の", "犬", "が", "走っ", "て", "いる"],
+    ),
+    "pythainlp": ("pythainlp", "สุนัขสองตัววิ่งเล่น", ["สุนัข", "สอง", "ตัว", "วิ่งเล่น"]),
+}
+
+
+def cut(text, tokens="characters"):
+    return " ".join(segmentation.words_of([text], tokens)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("一只狗，在 草地上！", "一 只 狗 在 草 地 上"),
+        ("穿T-Shirt的人有 iPhone 15", "穿 t shirt 的 人 有 iphone 15"),
+        ("サッカーを見る人々", "サ ッ カ ー を 見 る 人 々"),
+        ("２匹のﾈｺ・イヌ", "２ 匹 の ﾈ ｺ イ ヌ"),  # full-width digits, half-width Katakana
+        ("น้ำ 2 แก้ว", "น้ ำ 2 แ ก้ ว"),  # a tone mark stays with its consonant
+        ("ปี ๒๕๖๐", "ปี ๒๕๖๐"),  # Thai digits are digits
+        ("か\u3099\u3042", "が あ"),  # NFC
+        ("葛\U000e0100城", "葛\U000e0100 城"),  # a variation selector is a mark
+        ("🐶\ufe0f 狗 _ \u0301", "狗"),
+        ("两名man's 3 years_old", "两 名 man s 3 years_old"),
+        ("ខ្មែរ ລາວ", "ខ្ មែ រ ລ າ ວ"),
+        ("", ""),
+    ],
+)
+def test_characters(text, words):
+    assert cut(text) == words
+
+
+def test_words_of_scripts_with_spaces_are_those_of_the_tokenizer():
+    from tfcap.data import tokens
+
+    texts = [
+        "Two men's T-shirts, 3 dogs_and _ a naïve CAFE\u0301.",
+        "दो कुत्ते; Öl-Fässer — ИЖ2",
+        "\u0301a \ufe0f9 _\u0301 b_\u0301 A\u0307B",
+        "안녕하세요 세계!",
+    ]
+    assert segmentation.words_of(texts, "characters") == tokens.tokenize_all(texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "caption"),
+    [
+        ("两 只 狗", "两只狗"),
+        ("a red bus", "a red bus"),
+        ("穿 t shirt 的 人", "穿t shirt的人"),
+        ("有 2 3 只", "有2 3只"),
+        ("ไป ๒๕ ๓๐ ปี", "ไป๒๕ ๓๐ปี"),
+        ("น้ำ ตก", "น้ำตก"),
+        ("一 <unk> 狗", "一<unk>狗"),
+        ("", ""),
+    ],
+)
+def test_joined(words, caption):
+    assert segmentation.joined(words.split()) == caption
+
+
+@pytest.mark.parametrize("tokens", ["characters", *SEGMENTERS])
+def test_a_joined_caption_is_cut_into_the_same_words(tokens):
+    if tokens in SEGMENTERS:
+        pytest.importorskip(SEGMENTERS[tokens][0])
+    for text in [
+        "一只狗，在 草地上！",
+        "穿T-Shirt的人有 iPhone 15",
+        "サッカーを見る 人々。２匹の犬",
+        "น้ำตก และ 2 แก้ว ปี ๒๕๖๐",
+        "สุนัขสองตัว วิ่งเล่น",
+    ]:
+        (words,) = segmentation.words_of([text], tokens)
+        spaced, caption = " ".join(words), segmentation.joined(words)
+        assert segmentation.words_of([spaced, caption], tokens) == [words, words]
+
+
+@pytest.mark.parametrize("tokens", SEGMENTERS)
+def test_a_segmenter_cuts_scripts_without_spaces_alone(tokens):
+    module, text, words = SEGMENTERS[tokens]
+    pytest.importorskip(module)
+    assert segmentation.words_of([text], tokens) == [words]
+    assert cut("Frisbee2go 15", tokens) == "frisbee2go 15"
+    assert re.fullmatch(rf"{tokens} [\d.]+.*", segmentation.version(tokens))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "module", "command"),
+    [
+        ("jieba", "jieba", "pip install jieba"),
+        ("fugashi", "unidic_lite", "pip install fugashi unidic-lite"),
+        ("pythainlp", "pythainlp", "pip install pythainlp"),
+    ],
+)
+def test_a_missing_package_is_named(monkeypatch, tokens, module, command):
+    monkeypatch.setitem(sys.modules, module, None)
+    segmentation.segmenter.cache_clear()
+    with pytest.raises(errors.UsageError, match=f"`tokens={tokens}` needs .*{command}"):
+        segmentation.words_of(["狗"], tokens)
+    segmentation.segmenter.cache_clear()
+
+
+def test_which_ways_are_cut_here():
+    assert [tokens for tokens in segmentation.WAYS if not segmentation.is_cut(tokens)] == [
+        "raw",
+        "given",
+    ]
+    assert segmentation.version("raw") is segmentation.version("characters") is None

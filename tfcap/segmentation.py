@@ -1,0 +1,189 @@
+"""How captions are cut into words, and how words become a caption again.
+
+The setting `tokens` of prepared data names the way: `raw` splits captions at spaces and punctuation
+(`tfcap.data.tokens`), and `given` takes the words that the caption file lists. All other ways are
+in this module. They serve languages that put no spaces between words: `characters`, and the word
+segmenters `jieba` (Chinese), `fugashi` (Japanese) and `pythainlp` (Thai), which are optional
+packages.
+
+A way of this module cuts a caption and the same caption with other spaces or punctuation into the
+same words. So it finds the words of a model again in a caption that was joined to be shown.
+"""
+
+import functools
+import importlib.metadata
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from tfcap import errors
+
+# The letters of scripts without spaces, in the form that a class of characters has in the regular
+# expressions of Python, RE2 and JavaScript. Their digits are not among them.
+NO_SPACES = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"  # Han: radicals, signs
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"  # Hiragana and Katakana
+    "\u3100-\u312f\u31a0-\u31bf"  # Bopomofo
+    "\u0e01-\u0e4e\u0e80-\u0ecf\u0edc-\u0edf"  # Thai and Lao
+    "\u1000-\u103f\u1050-\u108f\u109a-\u109f\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f"  # Myanmar
+    "\u1780-\u17df"  # Khmer
+)
+# Way -> the packages that it needs, as pip names them. A dictionary counts as a package.
+_PACKAGES = {
+    "characters": (),
+    "jieba": ("jieba",),
+    "fugashi": ("fugashi", "unidic-lite"),
+    "pythainlp": ("pythainlp",),
+}
+WAYS = ("raw", "given", *_PACKAGES)
+_IN_SCRIPT_WITHOUT_SPACES = re.compile(f"[{NO_SPACES}]")
+_NEEDLESS_SPACE = re.compile(f"(?<=[{NO_SPACES}]) | (?=[{NO_SPACES}])")
+
+
+def is_cut(tokens: str) -> bool:
+    """Returns whether this module cuts the captions: whether `tokens` is not `raw` or `given`.
+
+    Then the records have the words with spaces between them, and are split at spaces alone.
+
+    Args:
+      tokens: the way in which captions are cut, one of `WAYS`.
+    """
+    return tokens in _PACKAGES
+
+
+def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
+    """Cuts captions into words, in lower case, in the normal form NFC and without punctuation.
+
+    Words of scripts with spaces, such as Latin ones, and numbers stay whole. With `characters`,
+    each letter of a script without spaces is a word, with the combining marks that follow it. A
+    segmenter gets the letters of such scripts alone, without the spaces and the punctuation between
+    them.
+
+    Args:
+      texts: captions, joined or with spaces between their words.
+      tokens: the way in which captions are cut, for which `is_cut` is true.
+
+    Returns:
+      The words of each caption.
+
+    Raises:
+      UsageError: the package of a segmenter is missing.
+
+    Example:
+      >>> words_of(["两只狗在 T恤上。", "2匹の犬"], "characters")
+      [['两', '只', '狗', '在', 't', '恤', '上'], ['2', '匹', 'の', '犬']]
+    """
+    if tokens == "characters":
+        return [_units(text) for text in texts]
+    segment = segmenter(tokens)
+    return [_segmented(_units(text), segment) for text in texts]
+
+
+def joined(words: Iterable[str]) -> str:
+    """Joins words to a caption as people write it.
+
+    Two words have a space between them, unless one of the two letters that touch belongs to a
+    script without spaces.
+
+    Args:
+      words: the words of a caption.
+
+    Example:
+      >>> joined(["两", "只", "hot", "dog", "在", "桌", "上"])
+      '两只hot dog在桌上'
+    """
+    return _NEEDLESS_SPACE.sub("", " ".join(words))
+
+
+def _units(text: str) -> list[str]:
+    """Returns the smallest parts of a caption: letters of scripts without spaces, other words."""
+    units = [""]
+    is_open = may_grow = False  # whether a mark, and whether a letter, may follow the last unit
+    for letter in unicodedata.normalize("NFC", text.lower()):
+        if _is_mark(letter):
+            units[-1] += letter if is_open else ""
+        elif is_open := letter.isalnum() or letter == "_":
+            is_alone = _IN_SCRIPT_WITHOUT_SPACES.match(letter) is not None
+            if may_grow and not is_alone:
+                units[-1] += letter
+            else:
+                units.append(letter)
+            may_grow = not is_alone
+        else:
+            may_grow = False
+    return [unit for unit in units if any(map(str.isalnum, unit))]
+
+
+def _segmented(units: Iterable[str], segment: Callable[[str], Sequence[str]]) -> list[str]:
+    """Cuts each row of letters of scripts without spaces into words, and keeps other words."""
+    words: list[str] = []
+    for has_no_spaces, row in itertools.groupby(units, _is_without_spaces):
+        units_of_row = list(row)
+        for part in segment("".join(units_of_row)) if has_no_spaces else units_of_row:
+            if _is_mark(part[0]) and words:  # a segmenter cuts scripts of other languages anyhow
+                words[-1] += part
+            else:
+                words.append(part)
+    return words
+
+
+def _is_mark(letter: str) -> bool:
+    return unicodedata.category(letter)[0] == "M"
+
+
+def _is_without_spaces(unit: str) -> bool:
+    return _IN_SCRIPT_WITHOUT_SPACES.match(unit) is not None
+
+
+@functools.cache
+def segmenter(tokens: str) -> Callable[[str], Sequence[str]]:
+    """Returns the function of a segmenter that cuts letters of scripts without spaces into words.
+
+    Each segmenter has its default settings: jieba finds new words by its hidden Markov model and
+    has its own dictionary alone, fugashi has the dictionary UniDic, and pythainlp has the engine
+    newmm. The same version cuts a text always into the same words.
+
+    Args:
+      tokens: the name of the segmenter.
+
+    Raises:
+      UsageError: its package is missing.
+    """
+    try:
+        if tokens == "jieba":
+            import jieba
+
+            jieba.setLogLevel("WARNING")  # it tells each time that it reads its dictionary
+            return jieba.Tokenizer().lcut
+        if tokens == "fugashi":
+            import fugashi
+            import unidic_lite
+
+            tagger = fugashi.Tagger(f'-d "{unidic_lite.DICDIR}"')
+            return lambda text: [word.surface for word in tagger(text)]
+        import pythainlp
+
+        return functools.partial(pythainlp.word_tokenize, engine="newmm")
+    except ImportError as error:
+        raise errors.UsageError(
+            f"`tokens={tokens}` needs a package that is missing ({error}). Install it: "
+            f"pip install {' '.join(_PACKAGES[tokens])}"
+        ) from None
+
+
+def version(tokens: str) -> str | None:
+    """Returns what cuts the captions with its version, such as "jieba 0.42.1".
+
+    Args:
+      tokens: the way in which captions are cut, one of `WAYS`.
+
+    Returns:
+      The packages of a segmenter with their versions; None if there are none, or one is missing.
+    """
+    try:
+        packages = _PACKAGES.get(tokens, ())
+        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages) or None
+    except importlib.metadata.PackageNotFoundError:
+        return None
