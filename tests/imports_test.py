@@ -28,22 +28,24 @@ ALLOWED = {
     "images": "",
     "private_api": "",
     "layers": "private_api",
-    "metrics": "arguments errors marks progress files",
+    "metrics": "segmentation arguments errors marks progress files",
     "models": "private_api layers",
     "objectives": "ids layers",
     "decoding": "ids layers models objectives",
-    "data": "errors ids files images",
+    "data": "segmentation errors ids files images",
     "backbones": "private_api torch_file files layers data",
     "pretrained": "files backbones",
     "configs": "errors files metrics models decoding pretrained",
-    "runs": "ids files layers models objectives decoding data backbones pretrained configs",
-    "preparing": "arguments errors ids marks progress files images data backbones",
-    "visualize": "errors ids progress files images layers metrics models data",
-    "inference": "arguments errors ids progress files layers metrics models objectives decoding "
-    "data pretrained runs visualize",
-    "training": "private_api errors ids gpus progress files layers metrics models objectives "
-    "decoding data configs runs preparing visualize",
-    "serving": "ids files images layers metrics models decoding data backbones pretrained runs",
+    "runs": "segmentation ids files layers models objectives decoding data backbones pretrained "
+    "configs",
+    "preparing": "segmentation arguments errors ids marks progress files images data backbones",
+    "visualize": "segmentation errors ids progress files images layers metrics models data",
+    "inference": "segmentation arguments errors ids progress files layers metrics models "
+    "objectives decoding data pretrained runs visualize",
+    "training": "segmentation private_api errors ids gpus progress files layers metrics models "
+    "objectives decoding data configs runs preparing visualize",
+    "serving": "segmentation ids files images layers metrics models decoding data backbones "
+    "pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images models decoding data pretrained runs visualize "
     "inference serving",

@@ -309,7 +309,10 @@ class _Work:
         elif args.json:
             print(json_text(_as_dict(caption, args.wording)), flush=True)
         else:
-            print(f"{errors.escaped(source)}\t{args.wording.text(caption.text)}", flush=True)
+            print(
+                f"{errors.escaped(source)}\t{args.wording.text(caption.text, caption.words)}",
+                flush=True,
+            )
         if args.attention:
             caption.draw(figures.figure_path(args.attention, source, self._several))
 
@@ -317,7 +320,7 @@ class _Work:
         """Writes the best hypothesis that fits into the files, or counts why not."""
         args = self._args
         best = args.wording.first(caption)
-        text = args.wording.text(best.text)
+        text = args.wording.text(best.text, best.words)
         if args.min_score is not None and best.score < args.min_score:
             self.left_out[f"their score is below {args.min_score:g}"] += 1
         elif text:
@@ -333,8 +336,8 @@ def _as_dict(caption: captioning.Caption, wording: caption_files.Wording) -> dic
     captions = (caption, *caption.alternatives)
     return {
         "image": caption.source or "-",
-        "caption": wording.text(caption.text),
-        "captions": [wording.text(one.text) for one in captions],
+        "caption": wording.text(caption.text, caption.words),
+        "captions": [wording.text(one.text, one.words) for one in captions],
         "scores": [one.score for one in captions],
     }
 

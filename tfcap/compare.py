@@ -21,6 +21,7 @@ from typing import Any
 from tfcap import cli, errors, pretrained
 from tfcap.arguments import argument, arguments, takes
 from tfcap.files import read_json, write_json
+from tfcap.inference.subject import tokens_of_directory
 from tfcap.metrics import bootstrap, chair, coco, results
 from tfcap.metrics.bootstrap import Compared
 from tfcap.metrics.scoring_arguments import ScoringArguments
@@ -206,7 +207,7 @@ def compare(args: Compare) -> Compared:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     options = results.Options(chair.read_labels(args.instances, task.references))
-    with coco.CocoScorer(args.scores, options=options) as scorer:
+    with coco.CocoScorer(args.scores, options=options, tokens=task.tokens) as scorer:
         compared = bootstrap.compare(
             task.captions, task.references, scorer, samples=args.samples, seed=args.seed
         )
@@ -227,12 +228,14 @@ class _Task:
       references: image id -> references.
       captions: name of the run or of the file -> image id -> caption.
       file_names: image id -> name of the picture file; images may be missing.
+      tokens: how captions and references are cut into words, one of `segmentation.WAYS`.
     """
 
     source: str
     references: dict[int, list[str]]
     captions: dict[str, dict[int, str]]
     file_names: Mapping[int, str]
+    tokens: str
 
 
 def _paths(args: Compare) -> dict[str, str]:
@@ -267,9 +270,10 @@ def _caption(args: Compare, paths: Mapping[str, str]) -> _Task:
         paths, references, data, args.split, images, captioner_of=captioner_of_run
     )
     others.decode_others(loaded, args.split, images, batch_size=_BATCH, seed=1, attention=None)
-    captions = {name: other.captions for name, other in loaded.items()}
+    captions = {name: other.written() for name, other in loaded.items()}
     source = f"{data.folder}, split {args.split}"
-    return _Task(source, references, captions, data.file_names(args.split))
+    tokens = args.tokens or data.vocab.tokens
+    return _Task(source, references, captions, data.file_names(args.split), tokens)
 
 
 def _read(args: Compare, paths: Mapping[str, str]) -> _Task:
@@ -285,7 +289,8 @@ def _read(args: Compare, paths: Mapping[str, str]) -> _Task:
             name: {image: texts[image] for image in images} for name, texts in captions.items()
         }
     names = _file_names(args.references) if args.show else {}
-    return _Task(args.references, references, captions, names)
+    tokens = args.tokens or tokens_of_directory(args.references)
+    return _Task(args.references, references, captions, names, tokens)
 
 
 def _show(args: Compare, task: _Task, compared: Compared) -> None:

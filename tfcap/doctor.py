@@ -300,7 +300,9 @@ def _same_captions(data: "PreparedData") -> Iterator[Finding]:
     from tfcap.data import leaks
 
     splits = data.fingerprint["splits"]
-    for (first, second), shared in leaks.shared_captions(data.references, list(splits)).items():
+    way = data.vocab.tokens
+    pairs = leaks.shared_captions(data.references, list(splits), way)
+    for (first, second), shared in pairs.items():
         text = f"{shared.repeated} of {shared.total} captions of {second} stand in {first} as well"
         if shared.repeated:
             text += f", {_percent(shared.repeated, shared.total)}: {_quoted(shared.examples)}"
@@ -310,7 +312,7 @@ def _same_captions(data: "PreparedData") -> Iterator[Finding]:
     if any(split["captions"] > split["images"] for split in splits.values()):
         return
     texts = itertools.chain.from_iterable(data.references(split).values() for split in splits)
-    sentences = leaks.repeated_sentences(itertools.chain.from_iterable(texts))
+    sentences = leaks.repeated_sentences(itertools.chain.from_iterable(texts), way)
     if sentences.repeated:
         examples = ", ".join(f"{text!r} in {number}" for text, number in sentences.examples)
         yield Finding(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfcap import cli, errors
+from tfcap import cli, errors, segmentation
 from tfcap.arguments import argument, arguments, takes
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.inference.subject import Other, Subject, named_paths, subject_of_captions, subject_of_run
@@ -137,6 +137,7 @@ def evaluate(args: Evaluate) -> Scores:
     _check(args)
     # Everything is opened and checked before the captions are decoded, which takes long.
     subject = _load_run(args) if args.predictions is None else _read_captions(args)
+    segmentation.require(subject.tokens)
     labels = None
     if subject.references:  # a submission may have none
         labels = chair.read_labels(args.instances, subject.references)
@@ -219,7 +220,7 @@ def _load_run(args: Evaluate) -> Subject:
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
-    subject = subject_of_run(name, run, data, search, args.split, args.limit)
+    subject = subject_of_run(name, run, data, search, args.split, args.limit, args.tokens)
     if args.submission and not args.submission.endswith(".json"):
         results.check_submission(args.split, len(subject.images))
     needs = args.rerank == "oracle" or any(getattr(args, name) for name in _OF_REFERENCES)
@@ -240,7 +241,9 @@ def _read_captions(args: Evaluate) -> Subject:
 
         data = PreparedData.load(args.data_dir)
     others = list(named_paths(args.beside).values()) if args.partial else None
-    return subject_of_captions(args.predictions, args.references, args.split, data, others)
+    return subject_of_captions(
+        args.predictions, args.references, args.split, data, others, args.tokens
+    )
 
 
 def _load_others(args: Evaluate, subject: Subject) -> dict[str, Other]:
@@ -341,6 +344,8 @@ def _rerank(
 
 def _write(args: Evaluate, subject: Subject, captions: Hypotheses) -> None:
     """Writes the files of captions."""
+    if subject.run is not None:
+        captions = captions.written(subject.run.vocab.tokens)
     if args.output:
         names = subject.data.file_names(args.split) if subject.data else None
         results.write_results(args.output, captions.best(), names)
@@ -395,8 +400,9 @@ def _score(
     metrics = _metrics(args)
     comparison = None
     more: dict[str, Any] = {}
-    with CocoScorer(metrics, options=_scoring_options(args, subject, labels)) as scorer:
-        if args.show and "SPICE" in metrics:
+    options = _scoring_options(args, subject, labels)
+    with CocoScorer(metrics, options=options, tokens=subject.tokens) as scorer:
+        if args.show and "SPICE" in metrics and not segmentation.has_no_spaces(subject.tokens):
             hint = "SPICE takes minutes; `metrics=BLEU,METEOR,ROUGE-L,CIDEr` leaves it out"
             print(f"scoring: {cli.with_flags(hint)}", file=sys.stderr, flush=True)
         if args.report:
@@ -404,6 +410,8 @@ def _score(
                 name: {image: other.captions[image] for image in subject.references}
                 for name, other in compared.items()
             }
+            if segmentation.is_cut(subject.tokens):
+                texts |= _in_words({n: texts[n] for n, o in compared.items() if not o.run}, scorer)
             comparison = bootstrap.compare(texts, subject.references, scorer)
             scores = comparison.scores[subject.name]
         else:
@@ -435,6 +443,16 @@ def _score(
         attention = {name: other.attention for name, other in compared.items()}
         _report(args, subject, texts, comparison, attention)
     return scores
+
+
+def _in_words(
+    texts: Mapping[str, Mapping[int, str]], scorer: CocoScorer
+) -> dict[str, dict[int, str]]:
+    """Returns captions from files with spaces between their words, which the page tells apart."""
+    return {
+        name: dict(zip(captions, scorer.tokenize(list(captions.values())), strict=True))
+        for name, captions in texts.items()
+    }
 
 
 def _scoring_options(
@@ -501,6 +519,7 @@ def _report(
         title=f"{subject.name}, {args.split}" if subject.run else subject.name,
         notes=notes,
         text_of=cli.with_flags,
+        joined=subject.tokens != segmentation.RAW,
     )
     _say(args, f"{args.report}: {len(images)} images, {count} of them with a picture")
 

@@ -30,16 +30,19 @@ NO_SPACES = (
     "\u1000-\u103f\u1050-\u108f\u109a-\u109f\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f"  # Myanmar
     "\u1780-\u17df"  # Khmer
 )
+RAW, GIVEN, CHARACTERS = "raw", "given", "characters"
 # Way -> the packages that it needs, as pip names them. A dictionary counts as a package.
 _PACKAGES = {
-    "characters": (),
+    CHARACTERS: (),
     "jieba": ("jieba",),
     "fugashi": ("fugashi", "unidic-lite"),
     "pythainlp": ("pythainlp",),
 }
-WAYS = ("raw", "given", *_PACKAGES)
+WAYS = (RAW, GIVEN, *_PACKAGES)
+# What `joined` looks for in words with spaces between them, one after the other, to leave its group
+# in place of it. The expressions are those of Python, RE2 and JavaScript.
+JOINING = (f"([{NO_SPACES}]) ", f" ([{NO_SPACES}])")
 _IN_SCRIPT_WITHOUT_SPACES = re.compile(f"[{NO_SPACES}]")
-_NEEDLESS_SPACE = re.compile(f"(?<=[{NO_SPACES}]) | (?=[{NO_SPACES}])")
 
 
 def is_cut(tokens: str) -> bool:
@@ -53,6 +56,37 @@ def is_cut(tokens: str) -> bool:
     return tokens in _PACKAGES
 
 
+def has_no_spaces(tokens: str) -> bool:
+    """Returns whether `tokens` is a way for languages without spaces.
+
+    Args:
+      tokens: the way in which captions are cut, one of `WAYS`.
+    """
+    return tokens in _PACKAGES
+
+
+def described(tokens: str) -> str:
+    """Returns a sentence that says which words scores compare.
+
+    Args:
+      tokens: the way in which captions are cut, for which `is_cut` is true.
+    """
+    how = f"were cut into words by {version(tokens)}"
+    if tokens == CHARACTERS:
+        how = "have each letter of a script without spaces as a word"
+    return f"captions and references {how}"
+
+
+def require(tokens: str) -> None:
+    """Raises UsageError if the package of a word segmenter is missing.
+
+    Args:
+      tokens: the way in which captions are cut, one of `WAYS`.
+    """
+    if _PACKAGES.get(tokens):
+        segmenter(tokens)
+
+
 def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
     """Cuts captions into words, in lower case, in the normal form NFC and without punctuation.
 
@@ -63,7 +97,8 @@ def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
 
     Args:
       texts: captions, joined or with spaces between their words.
-      tokens: the way in which captions are cut, for which `is_cut` is true.
+      tokens: the way in which captions are cut, for which `is_cut` is true. The others are those
+        of `tfcap.data.tokens.tokenize_all`.
 
     Returns:
       The words of each caption.
@@ -75,7 +110,7 @@ def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
       >>> words_of(["两只狗在 T恤上。", "2匹の犬"], "characters")
       [['两', '只', '狗', '在', 't', '恤', '上'], ['2', '匹', 'の', '犬']]
     """
-    if tokens == "characters":
+    if tokens == CHARACTERS:
         return [_units(text) for text in texts]
     segment = segmenter(tokens)
     return [_segmented(_units(text), segment) for text in texts]
@@ -94,7 +129,23 @@ def joined(words: Iterable[str]) -> str:
       >>> joined(["两", "只", "hot", "dog", "在", "桌", "上"])
       '两只hot dog在桌上'
     """
-    return _NEEDLESS_SPACE.sub("", " ".join(words))
+    caption = " ".join(words)
+    for pattern in JOINING:
+        caption = re.sub(pattern, r"\1", caption)
+    return caption
+
+
+def written(caption: str, tokens: str) -> str:
+    """Returns a caption of a model as a file of captions has it.
+
+    It is joined if `words_of` finds its words again. The words of the way `given` keep the spaces
+    between them.
+
+    Args:
+      caption: the words of the caption with spaces between them.
+      tokens: the way in which the captions of the model's data are cut, one of `WAYS`.
+    """
+    return joined(caption.split()) if is_cut(tokens) else caption
 
 
 def _units(text: str) -> list[str]:

@@ -51,18 +51,21 @@ class Wording:
     max_characters: int = 0
     sentence: bool = False
 
-    def text(self, caption: str) -> str:
+    def text(self, caption: str, words: Sequence[str] | None = None) -> str:
         """Returns a caption as text for a file, with `before` and `after`.
 
         If the text has more than `max_characters`, words at the end of the caption are left out.
         The rest does not end with an English word that needs another after it, such as "a" or "on".
         If no word can stay, the result is "", without `before` and `after`.
+
+        Args:
+          caption: the caption.
+          words: its words; None if they are what stands between spaces.
         """
-        if self.max_characters and len(self._around(caption)) > self.max_characters:
-            words = caption.split()
-            while words and (self._is_long(words) or words[-1].lower() in _UNFINISHED):
-                words.pop()
-            caption = " ".join(words)
+        if self._is_long(caption):
+            words = list(caption.split() if words is None else words)
+            while words and (self._is_long(caption) or words[-1].lower() in _UNFINISHED):
+                caption = caption[: caption.rindex(words.pop())].rstrip()
         return self._around(caption) if caption else ""
 
     def first(self, caption: Caption) -> Caption:
@@ -71,11 +74,11 @@ class Wording:
         It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
         """
         captions = (caption, *caption.alternatives)
-        fitting = (one for one in captions if one.text and not self._is_long(one.text.split()))
+        fitting = (one for one in captions if one.text and not self._is_long(one.text))
         return next(fitting, caption)
 
-    def _is_long(self, words: Sequence[str]) -> bool:
-        return 0 < self.max_characters < len(self._around(" ".join(words)))
+    def _is_long(self, caption: str) -> bool:
+        return 0 < self.max_characters < len(self._around(caption))
 
     def _around(self, caption: str) -> str:
         if self.sentence:

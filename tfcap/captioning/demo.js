@@ -182,6 +182,7 @@ class Model {
     lookAway();
     const { words, log_probs: known, attention, tiles, captions } = this.answer;
     const logs = known[place], attended = attention?.[place];
+    const after = gaps(captions[place], words[place]);
     const parts = words[place].map((word, position) => {
       const span = element("span", { class: "word" }, word);
       const log = logs?.[position];
@@ -193,8 +194,9 @@ class Model {
         if (attended) Object.assign(facts, { attended, position, boxes: () => this.boxes, tiles });
         looks.set(span, facts);
       }
-      return [span, " "];
+      return [span, after[position]];
     });
+    if (parts.length) parts[parts.length - 1][1] = " ";
     if (logs && logs.length > words[place].length) {
       const end = element("span", { class: "word end seen" }, "end"), log = logs[logs.length - 1];
       end.tabIndex = parts.length ? -1 : 0;

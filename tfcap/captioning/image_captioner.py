@@ -9,7 +9,7 @@ import functools
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -412,7 +412,9 @@ def _caption(
         if reason := result.refusals[row]:
             outcomes.append(Failure(picture.source, picture.position, reason))
         else:
-            outcomes.append(_best_caption(picture, result, row, shown[row], log_probs))
+            outcomes.append(
+                _best_caption(picture, result, row, shown[row], log_probs, runtime.shown)
+            )
     return outcomes
 
 
@@ -482,6 +484,7 @@ def _best_caption(
     row: int,
     shown: _Shown | None,
     log_probs: _LogProbs | None,
+    text_of: Callable[[str], str],
 ) -> Caption:
     """Returns the best caption of a picture, with the others as its alternatives.
 
@@ -491,6 +494,8 @@ def _best_caption(
       row: the position of the picture in the batch.
       shown: the weights of the regions for the first captions; None without weights.
       log_probs: those of the batch; None if there are none.
+      text_of: a function of a caption with spaces between its words, which returns it as people
+        write it.
     """
     captions: list[Caption] = []
     scored = zip(result.captions[row], result.scores[row], strict=True)
@@ -499,7 +504,7 @@ def _best_caption(
             continue
         attended = shown.attended[index] if shown and index < len(shown.attended) else None
         caption = Caption(
-            text,
+            text_of(text),
             float(score),
             tuple(text.split()),
             source=picture.source,

@@ -122,11 +122,15 @@ class PortableModel:
             with ThreadPoolExecutor(min(len(prepared), _cores(), _MOST_THREADS)) as pool:
                 results = [one for [one] in pool.map(self._one, prepared, seeds)]
         return CaptionedBatch(
-            [result["captions"] for result in results],
+            [[" ".join(words) for words in result["words"]] for result in results],
             [np.array(result["scores"]) for result in results],
             [""] * len(results),
             [[tuple(row) for row in result["log_probs"]] for result in results],
         )
+
+    def shown(self, caption: str) -> str:
+        """Returns a caption as people write it, see `Runtime.shown`."""
+        return self._captioner.joined(caption.split())
 
     def _one(self, picture: np.ndarray, seed: int) -> list[dict[str, list]]:
         return self._captioner.caption(picture[None], seeds=[seed])

@@ -33,14 +33,16 @@ class Caption:
     """A caption of a picture. `str(caption)` is its text.
 
     Attributes:
-      text: the caption, words in lower case separated by spaces.
+      text: the caption, words in lower case separated by spaces. In a language without spaces there
+        are none, if the data of the model was prepared with `tokens` of tfcap.prepare.
       score: the number that orders the captions of a picture; the best caption has the highest. By
         default it is log P(caption | picture), natural logarithm. Decoding options change it. With
         `length_power` it is divided by a measure of the length, see
         `decoding.scores.normalise_by_length`. With `temperature` a beam search computes it from
         logits divided by the temperature. With `order=consensus` it is the mean CIDEr-D to the
         other samples. A reranker replaces it by the mean similarity to captions of similar images.
-      words: the words of the text.
+      words: the words of the text. An exported SavedModel does not tell them; the words of its
+        captions are what stands between spaces.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. The sum of
         `log_probs` is log P(caption | picture). A run computes them when they are first read. None
@@ -190,7 +192,7 @@ class CaptionedBatch(NamedTuple):
     """The captions of B pictures, with what they were computed from.
 
     Attributes:
-      captions: K texts of each picture, best first.
+      captions: K texts of each picture, best first, with spaces between all words.
       scores: the scores of these texts. If fewer than K captions exist, the empty texts at the end
         have scores of about -1e9.
       refusals: for each picture the reason why it has no captions; "" if it has captions.

@@ -87,6 +87,13 @@ class Runtime(Protocol):
           seeds: a random seed for each picture. They have an effect only if `samples` is True.
         """
 
+    def shown(self, caption: str) -> str:
+        """Returns a caption as people write it.
+
+        Args:
+          caption: a caption of `caption`, with spaces between its words.
+        """
+
 
 class TrainedRun:
     """Captions pictures with the model of a run, or of an ensemble of runs; a `Runtime`.
@@ -229,7 +236,9 @@ class TrainedRun:
     def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
         features, boxes = self._extract(tf.stack(prepared))
-        results = self._search(features, tf.constant(seeds, tf.int64))
+        results = dict(self._search(features, tf.constant(seeds, tf.int64)))
+        if self.run.vocab.joins:
+            results["captions"] = self.run.vocab.detokenize(results["tokens"], joined=False)
         captions = _decoded(results)
         scores = results["scores"].numpy()
         if self.reranker is not None:
@@ -239,6 +248,10 @@ class TrainedRun:
             scores = [row.scores for row in ranked]
         refusals = _refusals(results)
         return CaptionedBatch(captions, scores, refusals, features=features, boxes=boxes)
+
+    def shown(self, caption: str) -> str:
+        """Returns a caption as people write it, see `Runtime.shown`."""
+        return self.run.vocab.shown(caption)
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]
@@ -436,6 +449,10 @@ class ExportedModel:
             for content, reason in zip(prepared, _refusals(results), strict=True)
         ]
         return CaptionedBatch(_decoded(results), results["scores"].numpy(), refusals)
+
+    def shown(self, caption: str) -> str:
+        """Returns the caption itself: the SavedModel returns captions as people write them."""
+        return caption
 
 
 def _decoded(results: Mapping[str, tf.Tensor]) -> list[list[str]]:

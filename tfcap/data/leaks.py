@@ -29,6 +29,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from PIL import Image
 
+from tfcap import segmentation
 from tfcap.data import tokens
 from tfcap.images import upright
 
@@ -153,7 +154,9 @@ class Shared(NamedTuple):
 
 
 def shared_captions(
-    references: Callable[[str], Mapping[int, Sequence[str]]], splits: Sequence[str]
+    references: Callable[[str], Mapping[int, Sequence[str]]],
+    splits: Sequence[str],
+    way: str = segmentation.RAW,
 ) -> dict[tuple[str, str], Shared]:
     """Finds captions that stand word for word in two splits.
 
@@ -163,6 +166,7 @@ def shared_captions(
       references: a function that returns the captions of a split by image id, such as
         `PreparedData.references`.
       splits: names of the splits.
+      way: how the data cuts captions into words, one of `segmentation.WAYS`.
 
     Returns:
       Names of two splits -> the captions of the second one that the first one has as well, for each
@@ -171,7 +175,7 @@ def shared_captions(
     counts: dict[str, Counter[str]] = {}
     for split in splits:
         texts = itertools.chain.from_iterable(references(split).values())
-        counts[split] = Counter(filter(None, _in_words(texts)))
+        counts[split] = Counter(filter(None, _in_words(texts, way)))
     result = {}
     for first, second in itertools.combinations(splits, 2):
         both = counts[first].keys() & counts[second].keys()
@@ -195,17 +199,18 @@ class Sentences(NamedTuple):
     examples: list[tuple[str, int]]
 
 
-def repeated_sentences(captions: Iterable[str]) -> Sentences:
+def repeated_sentences(captions: Iterable[str], way: str = segmentation.RAW) -> Sentences:
     """Counts sentences that stand word for word in several captions, such as reports.
 
     Args:
       captions: the captions, one for each image.
+      way: how the data cuts captions into words, one of `segmentation.WAYS`.
     """
     counts: Counter[str] = Counter()
     captions = iter(captions)
     while chunk := list(itertools.islice(captions, _CHUNK)):
         parts = [_SENTENCE_END.split(caption) for caption in chunk]
-        words = _in_words(itertools.chain.from_iterable(parts))
+        words = _in_words(itertools.chain.from_iterable(parts), way)
         for part in parts:
             counts.update(set(itertools.islice(words, len(part))) - {""})
     repeated = sum(count for count in counts.values() if count > 1)
@@ -213,8 +218,11 @@ def repeated_sentences(captions: Iterable[str]) -> Sentences:
     return Sentences(counts.total(), repeated, examples)
 
 
-def _in_words(texts: Iterable[str]) -> Iterator[str]:
-    """Yields the words of each text in lower case, with single spaces between them."""
+def _in_words(texts: Iterable[str], way: str) -> Iterator[str]:
+    """Yields the words of each text in lower case, with single spaces between them or joined."""
+    if segmentation.has_no_spaces(way):  # joined words are equal whatever segmenter cuts them
+        way = segmentation.CHARACTERS
+    join = segmentation.joined if segmentation.is_cut(way) else " ".join
     texts = iter(texts)
     while chunk := list(itertools.islice(texts, _CHUNK)):
-        yield from map(" ".join, tokens.tokenize_all(chunk))
+        yield from map(join, tokens.tokenize_all(chunk, way))

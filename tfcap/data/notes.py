@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Sequence
 
-from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import UNK
 
@@ -65,13 +64,13 @@ def unknown_words_note(data: PreparedData, split: str) -> str:
       split: name of the split with the references.
     """
     texts = itertools.chain.from_iterable(data.references(split).values())
-    words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))
+    words = itertools.chain.from_iterable(data.vocab.split(list(itertools.islice(texts, _SOME))))
     ids = data.vocab.ids(words)
     if not ids or ids.count(UNK) < 0.9 * len(ids):
         return ""
     return (
         f"{100 * ids.count(UNK) / len(ids):.0f} % of the words of the references of {split} are "
         "not in vocab.txt, so the scores are near 0 whatever the model learns. References and "
-        "tokens must have the same words: put spaces between the words of the captions, and "
-        "prepare the data again."
+        "tokens must have the same words: for a language without spaces give `tokens` of "
+        "tfcap.prepare, and prepare the data again."
     )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tfcap import files
+from tfcap import files, segmentation
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, load_document_frequencies
 from tfcap.data.record import FAULT, parse, parse_pictures
@@ -583,7 +583,7 @@ def load_vocabulary(
       ValueError: the vocabulary is not the one that `fingerprint` belongs to.
     """
     path = os.path.join(folder, VOCABULARY)
-    vocab = tokens.Vocab.load(path)
+    vocab = tokens.Vocab.load(path, fingerprint.get("tokens", segmentation.RAW))
     if vocab.sha256 != fingerprint["vocab_sha256"]:
         raise ValueError(f"{path} is not the vocabulary of the {FINGERPRINT} beside it. {remedy}")
     return vocab
@@ -634,14 +634,14 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     """Returns the captions from which a model learns, by image id, in the order of the references.
 
     They are the captions in the records. Most data has the same captions as references, the raw
-    captions by which a model is scored. Only data that was prepared with `tokens=given` of
-    tfcap.prepare differs: its records have the words that the caption file lists.
+    captions by which a model is scored. Only data that was prepared with another `tokens` of
+    tfcap.prepare than `raw` differs: its records have the words with spaces between them.
 
     Args:
       data: the prepared data.
       split: name of the split.
     """
-    if data.fingerprint.get("tokens") != "given":
+    if data.vocab.tokens == segmentation.RAW:
         return data.references(split)
     positions = np.arange(len(data.index(split).id))
     records = data.examples(split, tf.data.Dataset.from_tensor_slices(positions))

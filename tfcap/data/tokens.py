@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfcap import files
+from tfcap import files, segmentation
 from tfcap.files import replacing
 from tfcap.ids import BOS, EOS, PAD, UNK
 
@@ -69,15 +69,18 @@ def _clean(captions: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(captions, _NO_LETTER, " ")
 
 
-def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
-    """Splits captions into words outside of a graph, by the rules of `tokenize`.
+def tokenize_all(captions: Sequence[str], way: str = "raw") -> list[list[str]]:
+    """Splits captions into words outside of a graph, by the rules of `tokenize` or in another way.
 
     Args:
       captions: raw captions.
+      way: how data cuts its captions into words, one of `segmentation.WAYS`, see `Vocab.tokens`.
 
     Returns:
       A list of words for each caption.
     """
+    if segmentation.is_cut(way):
+        return segmentation.words_of(captions, way)
     result = []
     for start in range(0, len(captions), _CHUNK):
         for words in tokenize(list(captions[start : start + _CHUNK])).to_list():
@@ -93,20 +96,25 @@ class Vocab:
 
     Attributes:
       words: the V words in the order of their ids.
+      tokens: how the data of the vocabulary cuts captions into words, one of `segmentation.WAYS`.
 
     Raises:
       ValueError: the four special words are not first, a word occurs twice, or a word is empty or
         has white space.
     """
 
-    def __init__(self, words: Iterable[str], source: str = "vocabulary"):
+    def __init__(
+        self, words: Iterable[str], source: str = "vocabulary", tokens: str = segmentation.RAW
+    ):
         """Makes a vocabulary.
 
         Args:
           words: all V words, the four special ones first.
           source: what an error calls the vocabulary, for example the path of its file.
+          tokens: how captions are cut into words, one of `segmentation.WAYS`.
         """
         self.words = list(words)
+        self.tokens = tokens
         wrong = next((word for word in self.words if word.split() != [word]), None)
         if wrong is not None or tuple(self.words[:4]) != SPECIALS:
             raise ValueError(
@@ -144,11 +152,12 @@ class Vocab:
         return cls([*SPECIALS, *(word for _, word in kept)])
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Vocab":
+    def load(cls, path: str | os.PathLike, tokens: str = segmentation.RAW) -> "Vocab":
         """Reads a vocabulary from a file with a word on each line, in the order of the ids.
 
         Args:
           path: path of the file, a vocab.txt that `prepare` wrote.
+          tokens: how captions are cut into words, one of `segmentation.WAYS`.
 
         Raises:
           ValueError: the file cannot be read, or is no vocabulary.
@@ -164,7 +173,7 @@ class Vocab:
                 f"{path} is not UTF-8. Use the vocab.txt that prepare wrote."
             ) from None
         # Not splitlines(), which also splits at other characters than a line feed.
-        return cls(text.removesuffix("\n").split("\n"), source=str(path))
+        return cls(text.removesuffix("\n").split("\n"), str(path), tokens)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary as a text file with a word on each line, in the order of the ids.
@@ -177,6 +186,19 @@ class Vocab:
         with replacing(path) as temporary, open(temporary, "wb") as file:
             file.write(self._content)
 
+    @property
+    def joins(self) -> bool:
+        """Whether captions are shown joined, by the rule of `segmentation.joined`."""
+        return self.tokens != segmentation.RAW
+
+    def shown(self, caption: str) -> str:
+        """Returns a caption as it is shown.
+
+        Args:
+          caption: the words of the caption with spaces between them.
+        """
+        return segmentation.joined(caption.split()) if self.joins else caption
+
     def __len__(self) -> int:
         return len(self.words)
 
@@ -184,6 +206,17 @@ class Vocab:
     def sha256(self) -> str:
         """The SHA-256 of the file that `save` writes, as hexadecimal text."""
         return hashlib.sha256(self._content).hexdigest()
+
+    def split(self, captions: Sequence[str]) -> list[list[str]]:
+        """Cuts captions into words, outside of a graph, as the captions of the data were cut.
+
+        Args:
+          captions: raw captions, or captions as they are shown.
+
+        Returns:
+          A list of words for each caption.
+        """
+        return tokenize_all(captions, self.tokens)
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """Returns the id of each word; UNK for words outside of the vocabulary.
@@ -199,12 +232,13 @@ class Vocab:
         """Encodes captions as token ids, as a graph function: BOS w1 … wL EOS PAD ….
 
         Captions are split into words as by `tokenize`; words outside of the vocabulary become UNK.
-        Of a caption with T or more words, the result has the first T words and no EOS, because the
-        model must not learn to stop in the middle of a caption. The released code of X-LAN and
-        X-Transformer does the same.
+        If `segmentation` cuts the captions of the data, they come as the records have them, with
+        spaces between their words, and are split at white space alone. Of a caption with T or more
+        words, the result has the first T words and no EOS, because the model must not learn to
+        stop in the middle of a caption. The released code of X-LAN and X-Transformer does the same.
 
         Args:
-          captions: raw captions, string [...], of any shape.
+          captions: captions as the records have them, string [...], of any shape.
           max_length: largest number of words of a caption, the end mark EOS included, T.
 
         Returns:
@@ -215,7 +249,8 @@ class Vocab:
         # Each input pipeline builds this function at its start, so it has few operations: it calls
         # the operations under `tf.strings.split` and `tf.RaggedTensor`, which build many more.
         flat = tf.reshape(captions, [-1])
-        marked = tf.strings.join([SPECIALS[BOS], _clean(flat), SPECIALS[EOS]], " ")
+        spaced = flat if segmentation.is_cut(self.tokens) else _clean(flat)
+        marked = tf.strings.join([SPECIALS[BOS], spaced, SPECIALS[EOS]], " ")
         words = tf.raw_ops.StringSplitV2(input=marked, sep="")
         ids = tf.raw_ops.RaggedTensorToTensor(
             shape=tf.constant([-1, max_length + 1], tf.int64),
@@ -244,7 +279,7 @@ class Vocab:
                 )
         return self._table.lookup(words)
 
-    def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
+    def detokenize(self, tokens: tf.Tensor, joined: bool = True) -> tf.Tensor:
         """Decodes token ids to captions, as a graph function of TensorFlow's own operations.
 
         A caption ends at the first EOS. PAD and BOS are skipped, and one space is between two
@@ -252,6 +287,8 @@ class Vocab:
 
         Args:
           tokens: the ids of captions of up to T tokens, int32 [..., T], of any leading shape.
+          joined: whether the captions are as they are shown, by the rule of `segmentation.joined`,
+            unless the attribute `tokens` is `raw`. False leaves a space between any two words.
 
         Returns:
           The captions, string [...].
@@ -261,4 +298,8 @@ class Vocab:
         # A space before every word and nothing for the marks: joining needs no separator.
         pieces = tf.constant(["", "", ""] + [f" {word}" for word in self.words[UNK:]])
         parts = tf.gather(pieces, tf.where(ended, PAD, tokens))
-        return tf.strings.strip(tf.strings.reduce_join(parts, axis=-1))
+        captions = tf.strings.strip(tf.strings.reduce_join(parts, axis=-1))
+        if joined and self.joins:
+            for pattern in segmentation.JOINING:
+                captions = tf.strings.regex_replace(captions, pattern, r"\1")
+        return captions

@@ -39,7 +39,7 @@ def decode_split(
       seed: random seed of sampling. The samples of an image depend on the seed and the image id.
 
     Returns:
-      The captions of each image, best first, and their scores.
+      The captions of each image, best first, with spaces between all words, and their scores.
     """
     model = run.model
     search = search or run.search()
@@ -57,7 +57,7 @@ def decode_split(
     )
     def decode(inputs, ids):
         tokens, scores = search(model, model.encode(inputs), image_seeds(seed, ids))
-        return run.vocab.detokenize(tokens), scores
+        return run.vocab.detokenize(tokens, joined=False), scores
 
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import progress
+from tfcap import progress, segmentation
 from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.data.record import inputs_of
-from tfcap.data.tokens import Vocab, tokenize_all
+from tfcap.data.tokens import Vocab
 from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import BOS, EOS, PAD, UNK
@@ -75,6 +75,9 @@ def encode_captions(vocab: Vocab, captions: Sequence[str], max_length: int) -> E
     Raises:
       ValueError: a caption has no word.
     """
+    raw = captions
+    if segmentation.is_cut(vocab.tokens):
+        captions = [" ".join(words) for words in vocab.split(captions)]
     parts = [
         vocab.encode(tf.constant(captions[start : start + _CHUNK]), max_length).numpy()[:, 1:]
         for start in range(0, len(captions), _CHUNK)
@@ -82,21 +85,21 @@ def encode_captions(vocab: Vocab, captions: Sequence[str], max_length: int) -> E
     tokens = np.concatenate(parts)
     empty = np.flatnonzero(tokens[:, 0] == EOS)
     if len(empty):
-        raise ValueError(f"The caption {captions[empty[0]]!r} has no word. Leave it out.")
+        raise ValueError(f"The caption {raw[empty[0]]!r} has no word. Leave it out.")
     return EncodedCaptions(
         tokens,
         words=np.count_nonzero(tokens != PAD, axis=1).astype(np.int32),
         unknown=int((tokens == UNK).sum()),
         cut=int((~(tokens == EOS).any(axis=1)).sum()),
-        examples=_unknown_words(captions, tokens),
+        examples=_unknown_words(vocab, captions, tokens),
     )
 
 
-def _unknown_words(captions: Sequence[str], tokens: np.ndarray) -> tuple[str, ...]:
+def _unknown_words(vocab: Vocab, captions: Sequence[str], tokens: np.ndarray) -> tuple[str, ...]:
     """Returns some words of the captions that are UNK in `tokens` [N, T]."""
     rows = np.flatnonzero((tokens == UNK).any(axis=1))[:_EXAMPLES]
     unknown: dict[str, None] = {}  # in the order of the captions, each word once
-    for words, row in zip(tokenize_all([captions[i] for i in rows]), tokens[rows], strict=True):
+    for words, row in zip(vocab.split([captions[i] for i in rows]), tokens[rows], strict=True):
         pairs = zip(words, row, strict=False)  # a caption may be cut
         unknown |= dict.fromkeys(word for word, token in pairs if token == UNK)
     return tuple(unknown)[:_EXAMPLES]

@@ -20,9 +20,9 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfcap import files, progress
-from tfcap.data import tokens
+from tfcap import files, progress, segmentation
 from tfcap.data.prepared import PreparedData, stored_captions
+from tfcap.data.tokens import tokenize_all
 from tfcap.files import arrays_sha256
 from tfcap.inference import likelihood
 from tfcap.layers.common import masked_mean
@@ -294,7 +294,8 @@ class Candidates:
     def _sentence_vectors(self) -> "SentenceVectors":
         captions = stored_captions(self._data, REFERENCES)
         index = self._references
-        return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)
+        texts = [captions[int(image)] for image in index.ids]
+        return SentenceVectors(texts, index.vectors, way=self._data.vocab.tokens)
 
     def sentences(self, texts: Sequence[str]) -> np.ndarray:
         """Computes the vectors of sentences in the space of the vectors of images.
@@ -353,6 +354,7 @@ class SentenceVectors:
       captions: the captions of each of M images.
       vectors: the vectors of the images, of width D, float32 [M, D].
       most_similar: number of captions whose images are averaged for a sentence.
+      way: how captions and sentences are cut into words, one of `segmentation.WAYS`.
     """
 
     def __init__(
@@ -360,16 +362,18 @@ class SentenceVectors:
         captions: Sequence[Sequence[str]],
         vectors: np.ndarray,
         most_similar: int = MOST_SIMILAR,
+        way: str = segmentation.RAW,
     ):
         texts = [text for captions_of_image in captions for text in captions_of_image]
         self._vectors = vectors
+        self._way = way
         self._most_similar = min(most_similar, len(texts))
         counts = [len(captions_of_image) for captions_of_image in captions]
         self._image = np.repeat(np.arange(len(captions)), counts)  # of each caption
         self._numbers: dict[Term, int] = {}
         flat: list[int] = []
         lengths: list[int] = []
-        for words in tokens.tokenize_all(texts):
+        for words in tokenize_all(texts, way):
             terms = _terms(words)
             flat += [self._numbers.setdefault(term, len(self._numbers)) for term in terms]
             lengths.append(len(terms))
@@ -398,7 +402,7 @@ class SentenceVectors:
           A vector of width D for each sentence, float32 [Q, D].
         """
         vectors = np.zeros([len(sentences), self._vectors.shape[1]], np.float32)
-        for row, words in enumerate(tokens.tokenize_all(list(sentences))):
+        for row, words in enumerate(tokenize_all(list(sentences), self._way)):
             similarities = np.zeros(len(self._image), np.float32)
             for term, count in collections.Counter(_terms(words)).items():
                 if (number := self._numbers.get(term)) is not None:

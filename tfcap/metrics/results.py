@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfcap import errors
+from tfcap import errors, segmentation
 from tfcap.files import read_json, replacing, write_json
 from tfcap.marks import UNUSABLE, left_out, mark_of
 
@@ -174,6 +174,18 @@ class Hypotheses:
     def best(self) -> dict[int, str]:
         """Returns image id -> best caption of the image, which is its first one."""
         return {image: captions[0] for image, captions in self.captions.items()}
+
+    def written(self, tokens: str) -> "Hypotheses":
+        """Returns a copy with the captions as a file has them, see `segmentation.written`.
+
+        Args:
+          tokens: how the data of the model that made the captions cuts captions into words.
+        """
+        shown = {
+            image: [segmentation.written(text, tokens) for text in texts]
+            for image, texts in self.captions.items()
+        }
+        return Hypotheses(shown, self.scores)
 
     def of_images(self, images: Iterable[int]) -> "Hypotheses":
         """Returns a copy with the captions of some images only.

@@ -185,7 +185,7 @@ class _Preparation:
         if not left and self._is_finished():
             _log.info(f"{self.out} is prepared already")
             return
-        self.images = tokenize(self.inputs.entries, self.settings.tokens == "given")
+        self.images = tokenize(self.inputs.entries, self.settings.tokens)
         vocabulary = Vocabulary(self.settings, self.images)
         self.reader = shards.open_reader(self.settings, self.images)
         self._say_plan(left, len(_skipped(finished)))
@@ -366,6 +366,7 @@ class _Preparation:
             "dropped_captions": _captions(self.inputs.entries) - _captions(self.images),
             # What is at its default is left out.
             **self.settings.changed("tokens", "count_splits", "frames"),
+            **self.settings.segmenter,
         }
         if rows := self.inputs.skipped:
             result["skipped_rows"] = [{"place": r.location, "reason": r.reason} for r in rows]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfcap import errors, files
+from tfcap import errors, files, segmentation
 from tfcap.data import films
 from tfcap.images import is_picture_name
 from tfcap.preparing import ready, spelling
@@ -186,7 +186,7 @@ def _source(settings: Settings) -> Source:
         images=pathlib.Path(settings.images) if settings.images and not is_remote else None,
         seed=settings.seed,
         drawn=settings.split_ids is not None or settings.splits.startswith("random"),
-        reads_words=settings.tokens == "given",
+        reads_words=settings.tokens == segmentation.GIVEN,
         clips=settings.frames is not None,
         columns=settings.chosen_columns,
         language=settings.language or "",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import errors, files
+from tfcap import errors, files, segmentation
 from tfcap.arguments import argument, arguments, check
 from tfcap.backbones import BACKBONES, DETECTOR, HUB, check_name, default_weights, is_hub
 from tfcap.preparing import moving_shapes
@@ -126,9 +126,12 @@ class Settings:
     )
     seed: int = argument("Random seed of random splits and of the built-in shapes.", default=1)
     tokens: str = argument(
-        "Words of the captions. raw: split the captions; given: use the words in the caption file.",
-        default="raw",
-        choices=("raw", "given"),
+        "Words of the captions. raw: split the captions at spaces and punctuation; given: use the "
+        "words in the caption file. Of languages without spaces, characters: each letter is a "
+        "word; jieba (Chinese), fugashi (Japanese), pythainlp (Thai): a word segmenter, which "
+        "pip installs.",
+        default=segmentation.RAW,
+        choices=segmentation.WAYS,
     )
     count_splits: str = argument(
         "Splits whose words are counted for the vocabulary.",
@@ -191,6 +194,12 @@ class Settings:
         return {name.strip(): column.strip() for name, _, column in parts}
 
     @property
+    def segmenter(self) -> dict[str, str]:
+        """The word segmenter with its version, under the key "segmenter"; empty without one."""
+        version = segmentation.version(self.tokens)
+        return {"segmenter": version} if version else {}
+
+    @property
     def data_name(self) -> str:
         """The name of the data set: `name`, else the first caption file's name without ending."""
         return self.name or self.caption_paths[0].stem
@@ -230,6 +239,7 @@ class Settings:
         """Checks each setting by itself: an impossible one must not replace prepared data."""
         check(self)
         allowed_skips(self.max_skipped, 1)
+        segmentation.require(self.tokens)
         try:
             shares(self.splits)
         except ValueError as error:
@@ -339,6 +349,7 @@ class Settings:
             **self._network_identity(),
             "min_count": self.min_count,
             **self.changed("tokens", "count_splits", "frames", "columns", "language"),
+            **self.segmenter,
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tfcap import errors
+from tfcap import errors, segmentation
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
@@ -33,25 +33,25 @@ FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without sp
 _log = logging.getLogger(__name__)
 
 
-def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entry]:
+def tokenize(entries: Sequence[Entry], way: str = segmentation.RAW) -> list[Entry]:
     """Splits the captions of images into words, and removes captions without a word.
 
     Args:
       entries: the images.
-      words_of_file: whether to take the words from the caption file (`Entry.words`) instead of
-        splitting `Entry.captions`. Words that contain punctuation are still split, because training
-        reads the words from the records as one text and splits that again.
+      way: how captions are cut into words, one of `segmentation.WAYS`. With `given` the words come
+        from the caption file (`Entry.words`). Those that contain punctuation are still split,
+        because training reads the words from the records as one text and splits that again.
 
     Returns:
       A copy of each image, in order, with `words` and the remaining captions. An image stays even
-      if it has no caption left. With `words_of_file`, `Entry.stored` is set to the words of each
+      if it has no caption left. Unless `way` is `raw`, `Entry.stored` is set to the words of each
       caption with spaces between them; the records get these texts as captions.
 
     Raises:
       ValueError: the words of a caption are missing from the file.
     """
-    images = list(_tokenized(entries, words_of_file))
-    if not words_of_file:
+    images = list(_tokenized(entries, way))
+    if way != segmentation.GIVEN:
         return images
     of_file = {word for entry in entries for words in entry.words for word in words}
     if changed := sorted(of_file - {word for image in images for ws in image.words for word in ws}):
@@ -62,12 +62,12 @@ def tokenize(entries: Sequence[Entry], words_of_file: bool = False) -> list[Entr
     return _comparable(images)
 
 
-def _tokenized(entries: Sequence[Entry], words_of_file: bool) -> Iterator[Entry]:
-    texts = [_texts(entry) if words_of_file else entry.captions for entry in entries]
-    words_of_all = iter(tokens.tokenize_all(list(itertools.chain.from_iterable(texts))))
+def _tokenized(entries: Sequence[Entry], way: str) -> Iterator[Entry]:
+    texts = [_texts(entry) if way == segmentation.GIVEN else entry.captions for entry in entries]
+    words_of_all = iter(tokens.tokenize_all(list(itertools.chain.from_iterable(texts)), way))
     for entry, texts_of_image in zip(entries, texts, strict=True):
         kept = [
-            (caption, text, words)
+            (caption, " ".join(words) if segmentation.is_cut(way) else text, words)
             for caption, text in zip(entry.captions, texts_of_image, strict=True)
             if (words := next(words_of_all))
         ]
@@ -78,7 +78,7 @@ def _tokenized(entries: Sequence[Entry], words_of_file: bool) -> Iterator[Entry]
             captions=tuple(caption for caption, _, _ in kept),
             # One string per different word: a large data set has millions of words.
             words=tuple(tuple(map(sys.intern, words)) for _, _, words in kept),
-            stored=tuple(text for _, text, _ in kept) if words_of_file else None,
+            stored=None if way == segmentation.RAW else tuple(text for _, text, _ in kept),
         )
 
 
@@ -265,7 +265,6 @@ def _warn_of_long_words(images: Sequence[Entry]) -> None:
         _log.info(
             f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
             "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
-            "Japanese or Thai is one word. Put spaces between the words of the captions first, "
-            "with a word segmenter for the language, or give `tokens=given` if the caption file "
-            "has the words"
+            "Japanese or Thai is one word. Give `tokens=characters`, or the name of a word "
+            "segmenter as `tokens`, or `tokens=given` if the caption file has the words"
         )

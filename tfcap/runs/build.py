@@ -8,7 +8,7 @@ import numpy as np
 from tfcap import configs, decoding, models
 from tfcap.backbones.backbone import Backbone
 from tfcap.data.document_frequency import DocumentFrequencies
-from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
+from tfcap.data.tokens import FUNCTION_WORDS, Vocab
 from tfcap.decoding.search import Consensus, Search
 from tfcap.ids import UNK
 from tfcap.models.captioner import Captioner
@@ -111,7 +111,7 @@ def _ids_of_option(vocab: Vocab, name: str, text: str) -> tuple[int, ...]:
     """Returns the ids of the words in the text of a decoding option, such as `suppress`."""
     if name == "bad_endings" and text == "default":
         return tuple(index for word in FUNCTION_WORDS if (index := vocab.ids([word])[0]) != UNK)
-    words = tokenize_all([text])[0]
+    words = vocab.split([text])[0]
     if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
         raise ValueError(
             f"task.decoding.{name}: the vocabulary does not have {', '.join(unknown)}. Use words "

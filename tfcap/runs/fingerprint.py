@@ -8,14 +8,16 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfcap import configs
+from tfcap import configs, segmentation
 from tfcap.data.prepared import FINGERPRINT, VOCABULARY
 from tfcap.files import read_json
 from tfcap.runs.build import width_of
 
 # What must agree in the fingerprints of a run and of the data that it reads.
+_CUT = "way of cutting captions into words"
 _SAME: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
     "vocabulary": lambda fingerprint, task: fingerprint["vocab_sha256"][:12],
+    _CUT: lambda fingerprint, task: _way_of(fingerprint),
     "feature width": lambda fingerprint, task: width_of(task, fingerprint["features"]),
     "backbone": lambda fingerprint, task: source_of_features(fingerprint),
     "number of frames": lambda fingerprint, task: fingerprint.get("frames") or "none",
@@ -44,8 +46,8 @@ def check_data(
 ) -> None:
     """Raises ValueError if data does not fit a run.
 
-    Data fits if it has the vocabulary, the width of features, the backbone and the number of frames
-    of the data that the run was trained on.
+    Data fits if it has the vocabulary, the way of cutting captions into words, the width of
+    features, the backbone and the number of frames of the data that the run was trained on.
 
     Args:
       fingerprint: the content of the data's dataset.json.
@@ -64,9 +66,17 @@ def check_data(
             words = os.path.join(directory, VOCABULARY)
             remedy += ", or prepare the data again with the words of the run: "
             remedy += f"`vocab={words}` of tfcap.prepare"
+        elif name == _CUT:
+            remedy += f", or prepare the data again with `tokens={expected}` of tfcap.prepare"
         raise ValueError(
             f"{data_dir} has another {name} ({received}) than {directory} ({expected}). {remedy}."
         )
+
+
+def _way_of(fingerprint: Mapping[str, Any]) -> str:
+    """Returns how the captions of data are cut; `given` and `raw` are read in the same way."""
+    way = fingerprint.get("tokens", segmentation.RAW)
+    return way if segmentation.is_cut(way) else segmentation.RAW
 
 
 def with_any_weights(fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from tfcap import files
+from tfcap import files, segmentation
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.decoding.constraints import log_probs
@@ -320,6 +320,8 @@ def _write_model(
         "samples": options["samples"] if served.search.samples else None,
         "decoding": options,
     }
+    if run.vocab.joins:
+        entries["joining"] = list(segmentation.JOINING)
     if served.backbone is None:
         entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
     else:

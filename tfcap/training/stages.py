@@ -369,7 +369,8 @@ def summarize(
     for image in sorted(task.captions)[:3]:
         name = errors.escaped(task.data.file_names(split)[image])
         first, *_ = references.get(image) or ["none"]
-        lines.append(f"  {name}: {task.captions[image]}   (a reference: {first})")
+        caption = task.data.vocab.shown(task.captions[image])
+        lines.append(f"  {name}: {caption}   (a reference: {first})")
     path = tf.train.latest_checkpoint(best)  # its number is that of the export
     step = int(runs.read_best(best).get("best_ckpt_global_step", 0))
     lines.append(

@@ -187,16 +187,17 @@ def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, cou
     chosen = sorted(task.captions)[:count]
     contents = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
     pictures = {i: picture for i, picture in contents.items() if picture is not None}
+    shown = {i: _cell(data.vocab.shown(task.captions[i])) for i in chosen}
     rows = ["| image | caption | references |", "|---|---|---|"]
     rows += [
-        f"| {files[i]} | **{_cell(task.captions[i])}** | {'<br>'.join(map(_cell, references[i]))} |"
+        f"| {files[i]} | **{shown[i]}** | {'<br>'.join(map(_cell, references[i]))} |"
         for i in chosen
     ]
     with summaries.writing():
         tf.summary.text("captions", "\n".join(rows))
         for index, image in enumerate(chosen):
             if image in pictures:
-                text = _cell(task.captions[image])
+                text = shown[image]
                 tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
         captions = {i: task.captions[i] for i in pictures}
         regions = task.task_config.validation_data.region_limit

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, runs
+from tfcap import configs, runs, segmentation
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.decoding.sampling import sample, scheduled_sampling
@@ -93,7 +93,8 @@ class CaptionTask(base_task.Task):
         self.optimizer_config = optimizer_config
         self.replicas = replicas
         self.start_step = start_step
-        self.scorer = CocoScorer(metrics=tuple(config.metrics))
+        way = data.vocab.tokens if data is not None else segmentation.RAW
+        self.scorer = CocoScorer(metrics=tuple(config.metrics), tokens=way)
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.scores: Scores | None = None  # of these captions
         self.greedy = float("nan")  # their greedy_CIDEr-D
@@ -384,7 +385,7 @@ class CaptionTask(base_task.Task):
         captions = {} if state is None else state
         columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
         for ids, tokens, greedy in zip(*columns, strict=True):
-            texts = self.data.vocab.detokenize(tokens).numpy()
+            texts = self.data.vocab.detokenize(tokens, joined=False).numpy()
             for image, text, score in zip(ids.numpy(), texts, greedy.numpy(), strict=True):
                 captions[int(image)] = (text.decode(), float(score))
         return captions

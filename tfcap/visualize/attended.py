@@ -26,9 +26,16 @@ class Attended:
         the cells.
       kind: what the weights are: `attention`, from the decoder's attention; or `contribution`, from
         gradients. `attention.attend` says how both are computed.
+      joined: the caption without the spaces that its language does not have; "" if it has spaces.
     """
 
     words: list[str]
     weights: np.ndarray
     boxes: np.ndarray
     kind: str
+    joined: str = ""
+
+    @property
+    def caption(self) -> str:
+        """The caption as people write it."""
+        return self.joined or " ".join(self.words)

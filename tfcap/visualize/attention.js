@@ -10,6 +10,14 @@ function element(tag, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
+/* Returns what stands in a text after each of its words: a space, or nothing. */
+function gaps(text, words) {
+  let end = 0;
+  return words.map((word) => {
+    end = Math.max(end, text.indexOf(word, end)) + word.length;
+    return /\s/.test(text.slice(end, end + 1)) ? " " : "";
+  });
+}
 const pointAt = globalThis.matchMedia?.("(hover: none)").matches
   ? "Tap a word" : "Point at a word, or select it with Tab and the arrow keys,";
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

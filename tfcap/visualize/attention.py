@@ -92,7 +92,13 @@ def attend(
     masks = tensors["mask"].numpy()
     corners = np.asarray(boxes, np.float32)
     return [
-        Attended(words, rows[: len(words), mask], image_corners[mask], kind)  # without padding
+        Attended(  # without padding
+            words,
+            rows[: len(words), mask],
+            image_corners[mask],
+            kind,
+            vocab.shown(" ".join(words)) if vocab.joins else "",
+        )
         for words, rows, mask, image_corners in zip(texts, weights, masks, corners, strict=True)
     ]
 

@@ -160,7 +160,7 @@ def figure(
     panels = [small, *(panel(small, row, attended.boxes, full) for row in attended.weights)]
     words = ["", *attended.words]
     notes = [_uniform(attended), *map(_share, attended.weights)]
-    title = f"{_TITLES[attended.kind]}: {' '.join(attended.words)}"
+    title = f"{_TITLES[attended.kind]}: {attended.caption}"
     height = small.shape[0] // scale
     width = small.shape[1] // scale
     columns = min(columns, len(panels))
@@ -199,7 +199,7 @@ def compared(
     small = _resized(picture, size)
     height, width = small.shape[:2]
     titles = [
-        f"{name}: {' '.join(attended.words)}   ({attended.kind}, {_uniform(attended)})"
+        f"{name}: {attended.caption}   ({attended.kind}, {_uniform(attended)})"
         for name, attended in models
     ]
     across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(fonts.width, titles)))

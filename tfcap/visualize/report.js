@@ -1,8 +1,8 @@
 "use strict";
 /* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
    a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
-   refs, runs: text, scores, attended). `pictures`: a JPEG in base64, or null, for each image. The captions
-   of a folder have no references, no scores of a corpus, and an empty id. */
+   refs, runs: text, words if spaces do not divide the text, scores, attended). `pictures`: a JPEG in base64,
+   or null, for each image. The captions of a folder have no references, no scores of a corpus, and an empty id. */
 const data = JSON.parse(byId("data").textContent);
 const pictures = JSON.parse(byId("pictures").textContent);
 const BATCH = 20;
@@ -12,6 +12,7 @@ const scored = data.runs.some((run) => run.scores.length), references = data.ima
 const style = (run) => "run-" + (run % 8);
 const letter = (run) => LETTERS[run % LETTERS.length];
 const words = (text) => text.split(/\s+/).filter(Boolean);
+const wordsOf = (caption) => caption.words || words(caption.text);
 const fixed = (value, digits = 1) => (value == null ? "–" : value.toFixed(digits));
 const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(2);
 
@@ -116,7 +117,7 @@ function picture(index, alt) {
 function captionElement(card, index, run, apart, now) {
   const { text, scores, attended } = data.images[index].runs[run];
   const caption = element("p", { class: "text" });
-  const all = words(text);
+  const all = wordsOf(data.images[index].runs[run]), after = gaps(text, all);
   all.forEach((word, position) => {
     const span = element("span", { class: "word" + (apart.has(position) ? " differs" : "") }, word);
     if (attended && position < attended.words.length) {
@@ -124,7 +125,7 @@ function captionElement(card, index, run, apart, now) {
       span.tabIndex = position === 0 ? 0 : -1;
       looks.set(span, { card, attended, position, boxes: () => boxesOf(attended.boxes), tiles: data.boxes[attended.boxes][1] });
     }
-    caption.append(span, position + 1 < all.length ? " " : "");
+    caption.append(span, after[position]);
   });
   if (!all.length) caption.append(element("i", {}, "(empty)"));
   const points = element("p", { class: "points" });
@@ -137,7 +138,7 @@ function captionElement(card, index, run, apart, now) {
 }
 function cardOf(index, now) {
   const image = data.images[index];
-  const apart = differing(image.runs.map((run) => words(run.text)));
+  const apart = differing(image.runs.map(wordsOf));
   const card = element("article", { class: "card", "data-image": index });
   const figure = element("figure", { class: "picture" }, picture(index, image.refs[0] ?? image.name));
   const left = element("div", { class: "left" }, figure);

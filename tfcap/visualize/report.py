@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap import images as image_files
-from tfcap import progress
+from tfcap import progress, segmentation
 from tfcap.files import replacing
 from tfcap.metrics import results
 from tfcap.metrics.bootstrap import Compared
@@ -51,6 +51,7 @@ def write(
     title: str = "Captions",
     notes: Sequence[str] = (),
     text_of: Callable[[str], str] = str,
+    joined: bool = False,
 ) -> int:
     """Writes an HTML report that shows captions of runs, their scores and the pictures.
 
@@ -70,13 +71,15 @@ def write(
       notes: lines to show under the scores, before those of the scores themselves.
       text_of: a function of a note that returns the text to show. A command replaces the names of
         arguments by those of its flags in this way.
+      joined: whether captions, which have spaces between their words, are shown without those that
+        their language does not have.
 
     Returns:
       The number of images with a picture.
     """
     images = list(next(iter(captions.values())))
     pictures = pictures or {}
-    content = _data(captions, compared, references, pictures, attention or {}, title, notes)
+    content = _data(captions, compared, references, pictures, attention or {}, title, notes, joined)
     content["notes"] = [text_of(note) for note in content["notes"]]
     return _write(path, content, _thumbnails([pictures.get(image) for image in images]))
 
@@ -189,7 +192,9 @@ def _resource(package: str, name: str) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def _data(captions, compared, references, pictures, attention, title, notes) -> dict[str, Any]:
+def _data(
+    captions, compared, references, pictures, attention, title, notes, joined
+) -> dict[str, Any]:
     """Builds the data for the script of the page; `report.js` describes its keys."""
     names = list(captions)
     scores = compared.scores
@@ -203,6 +208,9 @@ def _data(captions, compared, references, pictures, attention, title, notes) -> 
             "text": captions[name][image],
             "scores": [_number(values.get(key)) for key in keys],
         }
+        if joined:
+            result["words"] = result["text"].split()
+            result["text"] = segmentation.joined(result["words"])
         attended = attention.get(name, {}).get(image)
         if attended is not None:
             # All images with the same grid have the same boxes: each set of boxes is written once.

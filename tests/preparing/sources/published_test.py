@@ -240,7 +240,7 @@ GOLDEN = {
         3,
         (9, "train2014/COCO_train2014_000000000009.jpg", "train", ("赤い凧",)),
         (42, "val2014/COCO_val2014_000000000042.jpg", "val", ("赤い凧",)),
-        "words of captions in tokenized_caption; they are not used",
+        "has words of captions in tokenized_caption; `tokens=given` takes them",
     ),
     "UIT-ViIC, KTVIC": (
         "coco",

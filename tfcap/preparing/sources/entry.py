@@ -86,8 +86,8 @@ class Entry(NamedTuple):
         the setting `split_ids` may name captions by these ids.
       has_id: whether the source states the id. Otherwise `id` only counts the images, and neither
         files of features nor lists of splits can refer to it.
-      stored: the texts that the prepared data get in place of `captions`: with `tokens=given` the
-        words of each caption with spaces between them. None if the prepared data get `captions`.
+      stored: the texts that the records get in place of `captions`: the words of each caption with
+        spaces between them. None with `tokens=raw`: the records get `captions`.
       id_column: name of the column with the id, even if its value cannot be used as an id; "" if
         there is no such column. Only `Source.entries` uses it; the entries that it returns have "".
       rejected: a mark, such as "is_rejected" (see `tfcap.marks`), for each caption that the source

@@ -16,6 +16,7 @@ from tfcap.preparing.sources.names import id_fields, split_in, texts, unmarked
 from tfcap.preparing.sources.rows import clip_file
 from tfcap.preparing.sources.splits import split_name, split_of
 
+_WORDS = "tokenized_caption"  # key of STAIR Captions
 _PROBES = 20  # pictures that are looked for in each folder
 _log = logging.getLogger(__name__)
 
@@ -151,29 +152,35 @@ class _Annotations(NamedTuple):
     """What the annotations of COCO say of an image."""
 
     captions: list[tuple[str, Any]]  # and their ids
+    words: list[tuple[str, ...]]  # of the captions, only with `tokens=given`
     rejected: list[str]  # the marks of captions that are left out
     splits: set[str]
 
 
 def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[Entry]:
     content = _object(path)
-    by_image: dict[Any, _Annotations] = collections.defaultdict(lambda: _Annotations([], [], set()))
+    by_image: dict[Any, _Annotations] = collections.defaultdict(
+        lambda: _Annotations([], [], [], set())
+    )
 
     def annotation(item: dict[str, Any]) -> tuple[Any, ...]:
         captions, rejected = unmarked(item, tuple(texts(item["caption"])))
         numbered = [(text, item.get("id")) for text in captions]
-        return item["image_id"], numbered, rejected, split_in(item)
+        has_words = source.reads_words and captions and _WORDS in item
+        words = [tuple(item[_WORDS].split())] if has_words else []
+        return item["image_id"], numbered, words, rejected, split_in(item)
 
     items = _items(path, "annotations", content.get("annotations", []))
-    for _, (number, captions, rejected, stated) in source.usable(items, annotation):
+    for _, (number, captions, words, rejected, stated) in source.usable(items, annotation):
         annotations = by_image[number]
         annotations.captions.extend(captions)
+        annotations.words.extend(words)
         annotations.rejected.extend(rejected)
         if stated:
             annotations.splits.add(stated)
 
     def parse(image: dict[str, Any]) -> Entry:
-        annotations = by_image.pop(image["id"], _Annotations([], [], set()))
+        annotations = by_image.pop(image["id"], _Annotations([], [], [], set()))
         captions = annotations.captions
         numbers = tuple(number for _, number in captions if isinstance(number, int))
         splits = annotations.splits
@@ -187,6 +194,7 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
             file_name=image["file_name"],
             split=splits.pop() if splits else split,
             captions=tuple(text for text, _ in captions),
+            words=tuple(annotations.words),
             caption_ids=numbers if len(numbers) == len(captions) else (),
             rejected=tuple(annotations.rejected),
             domain=str(image.get("domain") or ""),
@@ -195,8 +203,8 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
 
     images = _items(path, "images", content.get("images"))
     entries = source.entries(images, parse, join=False)
-    if "'tokenized_caption'" in repr(content.get("annotations", [])[:1]):
-        _log.info(f"note: {path} has words of captions in tokenized_caption; they are not used")
+    if not source.reads_words and repr(_WORDS) in repr(content.get("annotations", [])[:1]):
+        _log.info(f"note: {path} has words of captions in {_WORDS}; `tokens=given` takes them")
     _note_others(path, by_image)
     folder = _folder(source.images, path.stem, [entry.file_name for entry in entries[:_PROBES]])
     return [entry._replace(file_name=folder + entry.file_name) for entry in entries]

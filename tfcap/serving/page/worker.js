@@ -72,8 +72,14 @@ class Captioner {
     return Array.from(filled, (score, place) => {
       const ids = tokens.slice(place * tokens.length / scores.length, (place + 1) * tokens.length / scores.length);
       const end = ids.findIndex((id) => id === 0 || id === 2);  // PAD or EOS
-      return { text: Array.from(ids.slice(0, end < 0 ? undefined : end), (id) => this.words[id]).join(" "), score };
+      const words = Array.from(ids.slice(0, end < 0 ? undefined : end), (id) => this.words[id]);
+      return { text: this.joined(words), score };
     });
+  }
+  /* Joins words to a caption, without spaces in languages that have none. */
+  joined(words) {
+    const joining = this.card.joining || [];  // of what each finds, the group stays
+    return joining.reduce((text, pattern) => text.replace(new RegExp(pattern, "gu"), "$1"), words.join(" "));
   }
 }
 function listed(vector) {

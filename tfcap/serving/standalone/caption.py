@@ -11,6 +11,7 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -284,8 +285,8 @@ class Captioner:
           seeds: the random seed of each image, for a model that draws samples; None takes 0, 1, ...
 
         Returns:
-          For each image its `captions`, best first, their `scores`, and their `log_probs`: the
-          natural log-probability of each word, and of the end of the caption.
+          For each image its `captions`, best first, the `words` of each, their `scores`, and their
+          `log_probs`: the natural log-probability of each word, and of the end of the caption.
         """
         inputs = {"images" if regions is None else "features": images}
         if regions is not None:
@@ -306,13 +307,20 @@ class Captioner:
         self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
     ) -> dict[str, list]:
         """Puts the outputs [K, T], [K] and [K, T] of an image in words."""
-        result: dict[str, list] = {"captions": [], "scores": scores.tolist(), "log_probs": []}
+        result: dict[str, list] = {"words": [], "scores": scores.tolist(), "log_probs": []}
         for row, numbers in zip(tokens.tolist(), log_probs.tolist(), strict=True):
             length = row.index(_END) + 1 if _END in row else len(row)
             kept = [(t, p) for t, p in zip(row[:length], numbers, strict=False) if t >= _END]
-            result["captions"].append(" ".join(self.words[t] for t, _ in kept if t > _END))
+            result["words"].append([self.words[t] for t, _ in kept if t > _END])
             result["log_probs"].append([p for _, p in kept])
-        return result
+        return result | {"captions": [*map(self.joined, result["words"])]}
+
+    def joined(self, words: Sequence[str]) -> str:
+        """Joins words to a caption, without spaces in languages that have none."""
+        caption = " ".join(words)
+        for pattern in self.card.get("joining", ()):  # its group stays in place of it
+            caption = re.sub(pattern, r"\1", caption)
+        return caption
 
 
 def main() -> None:
