@@ -71,6 +71,15 @@ def test_a_sentence_has_a_capital_and_a_full_stop():
     assert Wording(max_characters=6, sentence=True).text("a dog runs") == "A dog."
 
 
+def test_a_caption_without_spaces_is_cut_after_one_of_its_words():
+    words = ["两", "只", "hot", "dog", "在", "草地"]
+    caption = "两只hot dog在草地"
+    assert Wording(max_characters=11).text(caption, words) == "两只hot dog在"
+    assert Wording("我: ", max_characters=10).text(caption, words) == "我: 两只hot"
+    assert Wording(max_characters=12).text(caption, words) == caption
+    assert Wording(max_characters=6).text(caption) == "两只hot"
+
+
 def test_folders_below_are_read_if_asked_for(folder):
     names = [os.path.relpath(path, folder) for path in inputs.expand([str(folder)], recursive=True)]
     assert names == ["a.png", "b.png", "sea/old/c.png"]

@@ -5,6 +5,7 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
+from tfcap import segmentation
 from tfcap.data import tokens
 
 CAPTIONS = [
@@ -144,3 +145,39 @@ def test_detokenize_needs_no_table_and_no_tensorflow_text(vocab):
     kinds = {operation.type for operation in graph.graph.get_operations()}
     assert not {kind for kind in kinds if "Table" in kind or "Utf8" in kind or "Py" in kind}
     assert {"GatherV2", "ReduceJoin"} <= kinds
+
+
+WITHOUT_SPACES = [
+    "两 只 狗",
+    "a red bus",
+    "穿 t shirt 的 人",
+    "有 2 3 只 <unk> 狗",
+    "ไป ๒๕ ๓๐ ปี",
+    "น้ำ ตก",
+]
+
+
+@pytest.mark.parametrize("tokenized", ["characters", "jieba", "given"])
+def test_captions_of_languages_without_spaces_are_joined_in_the_graph(tokenized):
+    words = sorted({word for text in WITHOUT_SPACES for word in text.split()} - {"<unk>"})
+    vocab = tokens.Vocab([*tokens.SPECIALS, *words], tokens=tokenized)
+    rows = [[*vocab.ids(text.split()), 2] for text in WITHOUT_SPACES]
+    ids = tf.ragged.constant(rows).to_tensor()
+    spaced = [text.decode() for text in vocab.detokenize(ids, joined=False).numpy()]
+    assert spaced == WITHOUT_SPACES
+    joined = [text.decode() for text in vocab.detokenize(ids).numpy()]
+    assert joined == [segmentation.joined(text.split()) for text in WITHOUT_SPACES]
+    assert joined == [vocab.shown(text) for text in WITHOUT_SPACES]
+    raw = tokens.Vocab(vocab.words)
+    assert [text.decode() for text in raw.detokenize(ids).numpy()] == WITHOUT_SPACES
+    assert raw.shown("两 只 狗") == "两 只 狗"
+
+
+def test_records_of_cut_captions_are_split_at_spaces_alone():
+    words = ["狗", "a.b", ".", "\u0301"]
+    cut = tokens.Vocab([*tokens.SPECIALS, *words], tokens="characters")
+    assert cut.encode("狗 . a.b \u0301", 6).numpy().tolist() == [1, 4, 6, 5, 7, 2, 0]
+    raw = tokens.Vocab([*tokens.SPECIALS, *words])
+    assert raw.encode("狗 . a.b \u0301", 6).numpy().tolist() == [1, 4, 3, 3, 2, 0, 0]
+    assert cut.split(["狗狗, Ab"]) == [["狗", "狗", "ab"]]
+    assert raw.split(["狗狗, Ab"]) == [["狗狗", "ab"]]

@@ -1,10 +1,13 @@
 """Layouts of captions go through prepare."""
 
+import json
+
 import pytest
+from helpers import published
 from helpers.photos import examples, messages
 from helpers.sources import FIXTURES
 
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.doctor import PROBLEM, findings
 from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
@@ -71,3 +74,23 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
     assert not [finding for finding in findings(str(out)) if finding.status == PROBLEM]
     with pytest.raises(ValueError, match="other settings .tokens"):
         prepare(settings(made, tmp_path / "out"))
+
+
+def test_given_tokens_of_stair_captions_come_from_its_own_key(tmp_path, capsys):
+    published.stair(tmp_path)
+    paths = sorted(tmp_path.glob("stair*.json"))
+    content = json.loads(paths[0].read_text())
+    values = {"images": str(tmp_path / "coco"), "backbone": "pixels", "min_count": 1}
+    whole = [str(path) for path in paths]
+    data = PreparedData.load(
+        prepare(Settings(str(tmp_path / "out"), whole, tokens="given", **values))
+    )
+    assert data.vocab.words[4:] == ["凧", "赤い"]
+    assert list(stored_captions(data, "val").values()) == [["赤い 凧"]]
+    assert data.references("val") == {42: ["赤い 凧"]}  # the scores split references at spaces
+    assert data.vocab.shown("赤い 凧") == "赤い凧"
+    assert "tokenized_caption" not in capsys.readouterr().out
+    del content["annotations"][0]["tokenized_caption"]
+    paths[0].write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="`tokens=given` needs the words of each caption"):
+        prepare(Settings(str(tmp_path / "other"), whole, tokens="given", **values))

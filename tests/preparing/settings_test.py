@@ -97,6 +97,7 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
         {**vocab, "document_frequency": str(tmp_path / "d.npz")},
         {"images_per_shard": 100},
         {"tokens": "given"},
+        {"tokens": "characters"},
         {"count_splits": "all"},
     ]
     identities = [

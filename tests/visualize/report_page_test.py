@@ -7,6 +7,8 @@ import pytest
 from helpers import report_world
 from helpers.browser import all_of, brightness, colours, one, requested, resize, start
 
+from tfcap.metrics.bootstrap import Compared
+from tfcap.metrics.results import Scores
 from tfcap.visualize import report
 
 pytestmark = pytest.mark.slow
@@ -178,3 +180,18 @@ def test_the_captions_of_a_folder_are_shown_in_its_order_without_scores(page, tm
     assert listed(page) == [2]
     resize(page, 390, 844, mobile=True)
     assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+def test_words_of_a_caption_without_spaces_are_apart_and_shown_joined(page, tmp_path):
+    scores = Scores({"CIDEr": 5.0}, {1: {"CIDEr": 5.0}})
+    compared = Compared({"a": scores, "b": scores}, {"a": {}, "b": {}}, {"b": {}}, [])
+    captions = {"a": {1: "两 只 hot dog 在 草地"}, "b": {1: "两 只 狗 在 草地"}}
+    report.write(tmp_path / "r.html", captions, compared, {1: ["两只狗"]}, joined=True)
+    page.get((tmp_path / "r.html").as_uri())
+    texts = [caption.text for caption in all_of(page, "#list .text")]
+    assert texts == ["两只hot dog在草地", "两只狗在草地"]
+    words = [[w.text for w in all_of(c, ".word")] for c in all_of(page, "#list .text")]
+    assert words == [["两", "只", "hot", "dog", "在", "草地"], ["两", "只", "狗", "在", "草地"]]
+    assert [word.text for word in all_of(page, "#list .differs")] == ["hot", "dog", "狗"]
+    choose(page, "find", "hot dog在草")
+    assert listed(page) == [1]
