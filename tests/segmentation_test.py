@@ -1,7 +1,10 @@
 """Words of languages without spaces: cut, joined, and cut again."""
 
+import marshal
+import os
 import re
 import sys
+import tempfile
 
 import pytest
 
@@ -99,6 +102,16 @@ def test_a_segmenter_cuts_scripts_without_spaces_alone(tokens):
     assert segmentation.words_of([text], tokens) == [words]
     assert cut("Frisbee2go 15", tokens) == "frisbee2go 15"
     assert re.fullmatch(rf"{tokens} [\d.]+.*", segmentation.version(tokens))
+
+
+def test_jieba_reads_its_own_dictionary_alone(tmp_path, monkeypatch):
+    """Its cache lies where anybody may write, and may be that of another version."""
+    pytest.importorskip("jieba")
+    (tmp_path / "jieba.cache").write_bytes(marshal.dumps(({"两只狗": 99}, 99)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    segmentation.segmenter.cache_clear()
+    assert cut("两只狗", "jieba") == "两只 狗"
+    assert os.listdir(tmp_path) == ["jieba.cache"]
 
 
 @pytest.mark.parametrize(

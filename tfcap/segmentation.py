@@ -15,6 +15,7 @@ import importlib.metadata
 import itertools
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 from tfcap import errors
@@ -204,10 +205,16 @@ def segmenter(tokens: str) -> Callable[[str], Sequence[str]]:
     """
     try:
         if tokens == "jieba":
-            import jieba
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it imports pkg_resources
+                import jieba
 
-            jieba.setLogLevel("WARNING")  # it tells each time that it reads its dictionary
-            return jieba.Tokenizer().lcut
+            tokenizer = jieba.Tokenizer()
+            # Without this it reads a file of any version in the directory of temporary files, which
+            # anybody may have written.
+            tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+            tokenizer.initialized = True
+            return tokenizer.lcut
         if tokens == "fugashi":
             import fugashi
             import unidic_lite

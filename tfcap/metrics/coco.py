@@ -270,8 +270,9 @@ class CocoScorer:
                 scores.notes.extend(notes)
             elif name == "CLIPScore":
                 raw = {image: references[image] for image in gold}
+                shown = {i: segmentation.written(predictions[i], self._tokens) for i in gold}
                 try:
-                    for key, values in clipscore(raw, predictions, self._options).items():
+                    for key, values in clipscore(raw, shown, self._options).items():
                         scores.add(key, values.mean(), values.tolist())
                 except results.Unavailable as error:
                     scores.unavailable.update(dict.fromkeys(results.ON_REQUEST[name], str(error)))
