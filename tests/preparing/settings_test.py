@@ -7,7 +7,7 @@ import os
 import pytest
 from helpers import sources
 
-from tfcap import errors
+from tfcap import errors, segmentation
 from tfcap.prepare import prepare
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -106,6 +106,16 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
     assert all(identity == identities[0] for identity in identities[: 1 + len(same)])
     different = {str(identity) for identity in identities}
     assert len(different) == 1 + len(other)
+
+
+def test_a_segmenter_is_told_with_its_version(tmp_path):
+    pytest.importorskip("jieba")
+    captions = tmp_path / "captions.csv"
+    captions.write_text("image,caption\n")
+    settings = Settings(str(tmp_path / "out"), [str(captions)], images="i")
+    assert "segmenter" not in settings.identity()
+    identity = dataclasses.replace(settings, tokens="jieba").identity()
+    assert identity["segmenter"] == segmentation.version("jieba")
 
 
 def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):

@@ -14,6 +14,7 @@ from helpers.browser import all_of, brightness, colours, one, requested, resize,
 from helpers.webpages import folder_served
 from PIL import Image, ImageCms
 
+from tfcap import segmentation
 from tfcap.backbones import swin
 from tfcap.layers.trees import without_slice_updates
 from tfcap.serving import saved_model, web
@@ -150,6 +151,23 @@ def pixel_folders(browser, tmp_path_factory):
     specs = {"draws": tf.TensorSpec([1, 4, 4, 1], tf.float32, "draws")}
     ways = ("bilinear", "pillow")
     return {how: fill(folder / how, read, 4, words, specs, resize=how) for how in ways}
+
+
+def test_words_of_a_language_without_spaces_are_shown_joined(browser, tmp_path):
+    def caption(images):
+        tokens = tf.constant([[[3, 4, 5, 6, 2, 3]]], tf.int32) + tf.cast(
+            0 * images[0, 0, 0, 0], tf.int32
+        )
+        return {"tokens": tokens, "scores": 0 * images[:, 0, 0, 0][None] - 1}
+
+    words = ["<pad>", "<bos>", "<eos>", "两", "只", "hot", "dog"]
+    joining = {"joining": segmentation.JOINING}
+    folder = fill(tmp_path / "page", caption, 4, words, resize="bilinear", **joining)
+    drawn(tmp_path / "some.png", (8, 8))
+    with folder_served(folder) as (address, _):
+        browser.get(address)
+        wait(browser, "Ready.")
+        assert show(browser, tmp_path / "some.png")[0] == ["两只hot dog"]
 
 
 @pytest.mark.parametrize("how", ["bilinear", "pillow"])
