@@ -54,6 +54,7 @@ ALLOWED = {
 }
 COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
 WITHOUT_TENSORFLOW = (
+    "segmentation",
     "metrics",
     "decoding/__init__",
     "decoding/options",

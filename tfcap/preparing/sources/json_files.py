@@ -151,38 +151,33 @@ def coco(source: Source) -> list[Entry]:
 class _Annotations(NamedTuple):
     """What the annotations of COCO say of an image."""
 
-    captions: list[tuple[str, Any]]  # and their ids
-    words: list[tuple[str, ...]]  # of the captions, only with `tokens=given`
+    captions: list[tuple[str, Any, tuple[str, ...]]]  # their ids and, with `tokens=given`, words
     rejected: list[str]  # the marks of captions that are left out
     splits: set[str]
 
 
 def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[Entry]:
     content = _object(path)
-    by_image: dict[Any, _Annotations] = collections.defaultdict(
-        lambda: _Annotations([], [], [], set())
-    )
+    by_image: dict[Any, _Annotations] = collections.defaultdict(lambda: _Annotations([], [], set()))
 
     def annotation(item: dict[str, Any]) -> tuple[Any, ...]:
         captions, rejected = unmarked(item, tuple(texts(item["caption"])))
-        numbered = [(text, item.get("id")) for text in captions]
-        has_words = source.reads_words and captions and _WORDS in item
-        words = [tuple(item[_WORDS].split())] if has_words else []
-        return item["image_id"], numbered, words, rejected, split_in(item)
+        words = tuple(item[_WORDS].split()) if source.reads_words and _WORDS in item else ()
+        numbered = [(text, item.get("id"), words) for text in captions]
+        return item["image_id"], numbered, rejected, split_in(item)
 
     items = _items(path, "annotations", content.get("annotations", []))
-    for _, (number, captions, words, rejected, stated) in source.usable(items, annotation):
+    for _, (number, captions, rejected, stated) in source.usable(items, annotation):
         annotations = by_image[number]
         annotations.captions.extend(captions)
-        annotations.words.extend(words)
         annotations.rejected.extend(rejected)
         if stated:
             annotations.splits.add(stated)
 
     def parse(image: dict[str, Any]) -> Entry:
-        annotations = by_image.pop(image["id"], _Annotations([], [], [], set()))
+        annotations = by_image.pop(image["id"], _Annotations([], [], set()))
         captions = annotations.captions
-        numbers = tuple(number for _, number in captions if isinstance(number, int))
+        numbers = tuple(number for _, number, _ in captions if isinstance(number, int))
         splits = annotations.splits
         if stated := split_in(image):
             splits.add(stated)
@@ -193,8 +188,8 @@ def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[En
         return Entry(
             file_name=image["file_name"],
             split=splits.pop() if splits else split,
-            captions=tuple(text for text, _ in captions),
-            words=tuple(annotations.words),
+            captions=tuple(text for text, _, _ in captions),
+            words=tuple(words for _, _, words in captions if words),
             caption_ids=numbers if len(numbers) == len(captions) else (),
             rejected=tuple(annotations.rejected),
             domain=str(image.get("domain") or ""),
