@@ -15,7 +15,7 @@ from tfcap.data import pictures
 
 REFUSED = {
     "empty": (b"", "the file is empty"),
-    "text": (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
+    "text": (b"no picture", "must be JPEG, PNG, BMP, GIF, WebP or TIFF"),
     "HTML": (b"\n<!DOCTYPE html><html>404", "perhaps a saved web page"),
     "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "a film, or a HEIC or AVIF picture"),
     "TIFF": (picture_bytes.file("TIFF"), "a TIFF file, which cannot be read"),
@@ -86,8 +86,8 @@ def test_grey_pictures_of_16_bits_keep_their_brightness(mode):
         ("a.apng", "PNG", True),
         ("4711", "JPEG", True),
         ("a.jpg.1", "WEBP", True),
-        ("4711", "TIFF", False),
-        ("a.tif", "TIFF", False),
+        ("4711", "TIFF", True),
+        ("a.tif", "TIFF", True),
         ("a.txt", "JPEG", False),
         ("._a.jpg", "JPEG", False),
     ],
@@ -110,9 +110,9 @@ def test_other_files_are_no_pictures(tmp_path):
 
 
 def test_pictures_that_are_not_decoded_are_counted_by_their_endings():
-    names = ["a.HEIC", "x/b.heic", "c.tif", "d.avif", "e.svg", "f.jpg", ".g.tif", "tif", "h.txt"]
+    names = ["a.HEIC", "x/b.heic", "c.jp2", "d.avif", "e.svg", "f.jpg", ".g.jp2", "jp2", "h.txt"]
     assert images.left_out(names) == (
-        "5 pictures are left out (2 .heic, 1 .tif, 1 .avif, 1 .svg): save them as JPEG or PNG"
+        "5 pictures are left out (2 .heic, 1 .jp2, 1 .avif, 1 .svg): save them as JPEG or PNG"
     )
     assert images.left_out(["a.dng"]) == "1 picture is left out (1 .dng): save it as JPEG or PNG"
     assert images.left_out(["a.jfif", "b.txt"]) == ""

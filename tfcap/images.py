@@ -1,12 +1,15 @@
 """Finds the kind, size and orientation of a picture file, and the reason why it cannot be read.
 
-This module does not import TensorFlow. `tfcap.data.pictures` decodes the files inside the graph.
+This module does not import TensorFlow. `tfcap.data.pictures` decodes the files inside the graph,
+which reads no TIFF: `readable` makes a PNG file of it before.
 """
 
 import collections
 import io
+import logging
 import mimetypes
 import os
+import warnings
 from collections.abc import Iterable
 from typing import BinaryIO
 
@@ -18,18 +21,26 @@ MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have
 # The pixels have 537 MB.
 MOST_PIXELS = (1 << 29) // 3
 SERVED_PIXELS = 50_000_000  # of a picture sent to a server, which decodes several at once
-_KINDS = ("JPEG", "PNG", "BMP", "GIF", "WEBP")  # the formats that are decoded, as Pillow names them
+_KINDS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")  # that are read, as Pillow names them
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # how a file begins; the last two have 64 bits
 ENDINGS = (
     *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),
     *(".jfif", ".jpe", ".jif", ".pjpeg", ".pjp", ".mpo", ".apng"),  # JPEG but for the last
+    *(".tif", ".tiff"),
 )
 # Endings of pictures that are not decoded, which Python may not know.
 _UNREADABLE = (
-    *(".tif", ".tiff", ".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
+    *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".dib", ".psd", ".tga"),
     *(".dng", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),  # of cameras
 )
 _TYPES = mimetypes.MimeTypes()  # without those of the machine, where `photo.jpg.1` may be a manual
 ORIENTATION = 0x0112  # the tag of EXIF
+# Further tags of TIFF. Those with two have width and height.
+_SIZE, _BITS, _COLOURS, _TILE = (0x0100, 0x0101), 0x0102, 0x0106, (0x0142, 0x0143)
+_WHITE_IS_ZERO = 0  # a value of _COLOURS
+# Of a damaged file Pillow also logs an error, and warns of tags.
+logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
+warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
 
 
 def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
@@ -74,7 +85,7 @@ def _is_unreadable(name: str) -> bool:
 def left_out(names: Iterable[str | os.PathLike]) -> str:
     """Returns a note on pictures in formats that cannot be decoded; "" if there are none.
 
-    An example is "4 pictures are left out (3 .heic, 1 .tif): save them as JPEG or PNG".
+    An example is "4 pictures are left out (3 .heic, 1 .avif): save them as JPEG or PNG".
 
     Args:
       names: names or paths of any files.
@@ -89,7 +100,7 @@ def left_out(names: Iterable[str | os.PathLike]) -> str:
 
 
 def by_ending(names: Iterable[str]) -> str:
-    """Counts file names by their endings, and returns a text such as "3 .heic, 1 .tif"."""
+    """Counts file names by their endings, and returns a text such as "3 .heic, 1 .avif"."""
     endings = collections.Counter(os.path.splitext(name)[1].lower() for name in names)
     return ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
 
@@ -119,9 +130,14 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     except Image.DecompressionBombError:
         return f"the picture has more than {MOST_PIXELS} pixels. Save it smaller."
     except Exception:  # Pillow raises many kinds of errors for damaged files
+        if content.startswith(TIFF):
+            return (
+                "a TIFF file of a kind that Pillow does not read, such as with many bands, or it "
+                "is damaged. Save three bands as PNG: gdal_translate -b 3 -b 2 -b 1 a.tif a.png"
+            )
         return (
-            "a picture must be JPEG, PNG, BMP, GIF or WebP. This file is none of these (perhaps a "
-            "saved web page), or it is damaged."
+            "a picture must be JPEG, PNG, BMP, GIF, WebP or TIFF. This file is none of these "
+            "(perhaps a saved web page), or it is damaged."
         )
     if frames * width * height > most_pixels:
         several = f"{frames} frames of " if frames > 1 else ""
@@ -159,6 +175,74 @@ def require_readable(content: bytes, most_pixels: int = MOST_PIXELS) -> None:
     raise ValueError(refusal(content, most_pixels))
 
 
+def readable(content: bytes, most_pixels: int = MOST_PIXELS) -> bytes:
+    """Returns the bytes of a picture file that the graph decodes.
+
+    They are those of the file itself. Only of a TIFF file they are those of a PNG file with the
+    same pixels: of its first page, upright, and without its transparency. Grey of up to 16 bits
+    stays so; a smaller number of bits is scaled to 16.
+
+    Args:
+      content: the bytes of the file.
+      most_pixels: the largest number of pixels that is allowed, as in `require_readable`.
+
+    Raises:
+      ValueError: the file has too many pixels, is not a picture, or is a TIFF file that cannot be
+        converted without loss.
+    """
+    require_readable(content, most_pixels)
+    if not content.startswith(TIFF):
+        return content
+    stream = io.BytesIO()
+    with Image.open(io.BytesIO(content), formats=("TIFF",)) as file:
+        width, height = (file.tag_v2.get(tag, 0) for tag in _TILE)  # type: ignore[attr-defined]
+        if width * height > most_pixels:  # the memory for a tile does not depend on the picture
+            raise ValueError(f"a tile has more than {most_pixels} pixels. Save the file as PNG.")
+        try:
+            image = _without_loss(file)
+        except Exception as error:  # Pillow raises many kinds of errors for damaged files
+            raise ValueError(
+                "a truncated or damaged TIFF file. Copy or download it again; if other programs "
+                "show it, save it as PNG."
+            ) from error
+        if image is None:
+            raise ValueError(
+                f"a TIFF file whose numbers are no colours of a screen (Pillow calls them "
+                f"{file.mode}). Scale them to 0..255, and save them as PNG."
+            )
+    image.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
+
+
+def _without_loss(file: Image.Image) -> Image.Image | None:
+    """Returns the pixels of a TIFF file as PNG can store them; None for those that it cannot."""
+    tags = file.tag_v2  # type: ignore[attr-defined]
+    file.load()
+    turned = upright(file) if not file.mode.startswith("I") else ImageOps.exif_transpose(file)
+    if turned.mode.startswith("I;16"):
+        values = np.asarray(turned).astype(np.uint16) << (16 - tags.get(_BITS, (16,))[0])
+        if tags.get(_COLOURS) == _WHITE_IS_ZERO:  # which Pillow heeds for 8 bits alone
+            values = 65535 - values
+        return Image.fromarray(values)
+    if turned.mode in ("1", "L", "LA"):
+        return turned.convert("L")
+    # Pillow's formula for CMYK is that of the decoder of JPEG.
+    colours = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+    return turned.convert("RGB") if turned.mode in colours else None
+
+
+def has_pages(content: bytes) -> bool:
+    """True if the bytes are those of a TIFF file with several pages."""
+    if not content.startswith(TIFF):
+        return False
+    try:
+        with Image.open(io.BytesIO(content), formats=("TIFF",)) as image:
+            image.seek(1)
+            return True
+    except Exception:  # EOFError, or an error of a damaged page
+        return False
+
+
 def is_animated(content: bytes) -> bool:
     """True if the bytes are those of a GIF or WebP file with several frames."""
     try:
@@ -178,8 +262,11 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
     """
     try:
         with Image.open(file) as image:
+            size = image.size
+            if image.format == "TIFF":  # for which Pillow may give the turned size
+                size = tuple(image.tag_v2[tag] for tag in _SIZE)  # type: ignore[attr-defined]
             turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
-            return image.size[::-1] if turned else image.size
+            return size[::-1] if turned else size
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return None
 

@@ -35,10 +35,10 @@ def bad(pictures, tmp_path_factory):
     (folder / "nothing").mkdir()
     return [
         (str(jpeg), "a truncated or damaged JPEG file. Copy or download it again"),
-        (str(text), "must be JPEG, PNG, BMP, GIF or WebP"),
+        (str(text), "must be JPEG, PNG, BMP, GIF, WebP or TIFF"),
         (str(folder / "empty.png"), "the file is empty. Copy"),
         (str(folder / "missing.png"), "there is no such file"),
         (str(folder / "nothing"), "the directory holds no pictures"),
-        (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
+        (b"no picture", "must be JPEG, PNG, BMP, GIF, WebP or TIFF"),
         (7, "the type int"),
     ]

@@ -160,7 +160,7 @@ def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):
     text = tmp_path / "notes & <b>.png"
     text.write_text("no picture")
     drop(page, text)
-    wait(page, "notes & <b>.png: A picture must be JPEG, PNG, BMP, GIF or WebP.")
+    wait(page, "notes & <b>.png: A picture must be JPEG, PNG, BMP, GIF, WebP or TIFF.")
     assert one(page, "#empty").is_displayed() and not all_of(page, ".model .word")
     text.write_bytes(bytes(20_000_001))
     drop(page, text)

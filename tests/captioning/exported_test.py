@@ -68,3 +68,11 @@ def test_the_command_takes_it(exported, pictures, captioner, capsys):
 def test_the_command_refuses_to_rerank_with_it(exported, pictures):
     with pytest.raises(errors.UsageError, match="--rerank needs a run"):
         commands.run_here(command, "--model_dir", exported, "--rerank=consensus", pictures[0])
+
+
+def test_a_tiff_file_has_the_caption_of_the_same_png(captioner, served):
+    tiff, png = picture_bytes.file("TIFF"), picture_bytes.file("PNG")
+    for model in (captioner, served):
+        assert model(tiff).score == pytest.approx(model(png).score, abs=1e-6)
+    [failure] = served.stream([tiff[:-40]])
+    assert "a truncated or damaged TIFF file" in failure.reason

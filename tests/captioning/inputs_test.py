@@ -164,8 +164,8 @@ def _folder(tmp_path):
     for name in (
         "1.HEIC",
         "2.heic",
-        "3.tif",
         "4.avif",
+        "3.jp2",
         "5.mov",
         "6.txt",
         "._7.heic",
@@ -180,7 +180,7 @@ def test_pictures_and_films_of_a_folder_that_are_left_out_are_counted(tmp_path):
     names = [os.path.basename(path) for path in inputs.expand([folder], others=others)]
     assert names == ["a.png", "b.JFIF", "download"]
     pictures, films = inputs.left_out(others)
-    assert pictures.startswith("4 pictures are left out (2 .heic, 1 .tif, 1 .avif)")
+    assert pictures.startswith("4 pictures are left out (2 .heic, 1 .jp2, 1 .avif)")
     assert films == "films are left out (1 .mov): a model of clips reads them"
     others = []
     assert len(inputs.expand([folder], recursive=True, others=others)) == 4

@@ -75,8 +75,8 @@ def test_a_folder_gives_its_frames_in_the_order_of_their_numbers(tmp_path):
     assert [frame[0, 0, 0] for frame in clips.read_clip(tmp_path, 12)] == list(range(0, 120, 10))
     assert [frame[0, 0, 0] for frame in clips.read_clip(tmp_path, 4)] == [0, 30, 60, 90]
     for path in tmp_path.glob("[!.]*.png"):
-        path.rename(path.with_suffix(".tif"))
-    with pytest.raises(ValueError, match=r"12 pictures are left out \(12 .tif\): save them as"):
+        path.rename(path.with_suffix(".jp2"))
+    with pytest.raises(ValueError, match=r"12 pictures are left out \(12 .jp2\): save them as"):
         clips.read_clip(tmp_path, 4)
 
 

@@ -10,6 +10,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
+from helpers import picture_bytes
 from helpers.clips import FRAMES, gif
 from helpers.sources import coco_file, write_pictures
 
@@ -89,8 +90,10 @@ def ucm(folder: Folder) -> None:
     lines = [f"{n} There are {m} kites near the quay ." for n in (1, 2, 3) for m in (4, 5)]
     write(folder / "UCM/descriptions_UCM.txt", *lines)
     for number, split in enumerate(SPLITS, 1):
-        write(folder / f"UCM/filenames/filenames_{split}.txt", f"{number}.jpg")
-    write_pictures(folder / "UCM/imgs", ["1.jpg", "2.jpg", "3.jpg"])
+        write(folder / f"UCM/filenames/filenames_{split}.txt", f"{number}.tif")
+        path = folder / f"UCM/imgs/{number}.tif"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(picture_bytes.file("TIFF"))
 
 
 # ---- medicine ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def _damage(photos):
     return {
         10: "the picture file does not exist; 0.JPG is there",
         11: "a truncated or damaged JPEG file",
-        12: "a picture must be JPEG, PNG, BMP, GIF or WebP",
+        12: "a picture must be JPEG, PNG, BMP, GIF, WebP or TIFF",
         13: "the file is empty",
         15: "no captions",
         16: "no captions",

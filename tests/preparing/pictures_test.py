@@ -4,7 +4,9 @@ import os
 
 import numpy as np
 import pytest
+from helpers import picture_bytes
 from helpers.sources import picture
+from PIL import Image
 
 from tfcap.backbones.backbone import Backbone
 from tfcap.preparing.pictures import Pictures
@@ -79,3 +81,34 @@ def test_a_missing_file_is_named(folder, reader):
     ]
     with pytest.raises(ValueError, match="is not a directory"):
         Pictures(folder / "none", reader.backbone)
+
+
+def test_tiff_and_16_bits_are_read_and_noted(tmp_path, reader):
+    """TIFF gives the features of a PNG; pictures whose 16 bits are hardly used are told."""
+    grey = np.random.default_rng(1).integers(0, 65_535, (96, 96), np.uint16)
+    grey[:8, :8] = 65_535
+    for name, values in {
+        "deep": grey,
+        "dark": grey >> 4,
+        "eight": (grey >> 8).astype(np.uint8),
+    }.items():
+        Image.fromarray(values).save(tmp_path / f"{name}.png")
+        Image.fromarray(values).save(tmp_path / f"{name}.tif")
+    pages = {"save_all": True, "append_images": [Image.new("L", (9, 9))]}
+    Image.fromarray(grey).save(tmp_path / "pages.tiff", **pages)
+    names = ["eight.png", "eight.tif", "deep.png", "deep.tif", "pages.tiff", "dark.png", "dark.tif"]
+    own = [Entry(number, name, "val", ()) for number, name in enumerate(names)]
+    first, *others = Pictures(tmp_path, reader.backbone).read(own)
+    for one in others[:4]:
+        np.testing.assert_array_equal(one.features, first.features)
+    assert [first.notes, *(one.notes for one in others[:3])] == [()] * 4
+    assert [len(one.notes) for one in others[3:]] == [1, 1, 1]
+    assert "several pages" in others[3].notes[0] and "nearly black" in others[4].notes[0]
+
+
+def test_a_tiff_that_cannot_be_converted_is_skipped(tmp_path, reader):
+    (tmp_path / "a.tif").write_bytes(picture_bytes.file("TIFF", mode="LAB"))
+    (tmp_path / "b.tif").write_bytes(picture_bytes.file("TIFF")[:-40])
+    own = [Entry(number, f"{name}.tif", "val", ()) for number, name in enumerate("ab")]
+    reasons = [one.reason for one in Pictures(tmp_path, reader.backbone).read(own)]
+    assert "(Pillow calls them LAB). Scale them" in reasons[0] and "damaged" in reasons[1]

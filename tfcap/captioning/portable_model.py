@@ -14,7 +14,7 @@ import numpy as np
 from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath, Content
 from tfcap.captioning.results import CaptionedBatch
-from tfcap.images import refusal, require_readable
+from tfcap.images import readable, refusal
 from tfcap.serving.standalone import caption as standalone
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class PortableModel:
         if isinstance(content, ClipPath):
             raise ValueError("this export reads no films. Give a picture.")
         if isinstance(content, bytes):
-            require_readable(content)
+            content = readable(content)
             try:
                 picture = standalone.pixels(content)
             except ValueError:

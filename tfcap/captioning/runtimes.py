@@ -21,7 +21,7 @@ from tfcap.captioning.results import CaptionedBatch
 from tfcap.data import clips, pictures
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS, PAD
-from tfcap.images import refusal
+from tfcap.images import TIFF, readable, refusal
 from tfcap.visualize.attended import Attended
 from tfcap.visualize.attention import attend
 
@@ -420,11 +420,11 @@ class ExportedModel:
         """Returns the bytes of a picture file, which the SavedModel decodes.
 
         Args:
-          content: the bytes of a picture file, which stay as they are; or pixels uint8 [H, W, 3],
-            which become a PNG file.
+          content: the bytes of a picture file, which stay as they are, but for TIFF; or pixels
+            uint8 [H, W, 3]. TIFF and pixels become a PNG file.
 
         Raises:
-          ValueError: `content` is the path of a clip.
+          ValueError: `content` is the path of a clip, or no picture.
         """
         if isinstance(content, ClipPath):
             raise ValueError(
@@ -433,7 +433,7 @@ class ExportedModel:
                 "exported from."
             )
         if isinstance(content, bytes):
-            return content
+            return readable(content) if content.startswith(TIFF) else content
         return tf.io.encode_png(content, compression=0).numpy()
 
     def caption(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> CaptionedBatch:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import films, pictures
-from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, left_out, refusal, require_readable
+from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, left_out, readable, refusal
 
 _FRAMES = tuple(ending for ending in ENDINGS if ending != ".gif")  # of frames in a directory
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -88,7 +88,7 @@ def read_clip_bytes(content: bytes, frames: int) -> Frames:
     """
     if films.is_film(content[:16]):
         return films.read_film_bytes(content, _choice(frames))
-    require_readable(content)
+    content = readable(content)
     try:
         return decode_clip(tf.constant(content), frames).numpy()
     except tf.errors.InvalidArgumentError:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.images import MOST_PIXELS, ORIENTATION, refusal, require_readable
+from tfcap.images import MOST_PIXELS, ORIENTATION, readable, refusal
 
 _HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG
 # Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
@@ -49,7 +49,8 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
     """Decodes a picture file and turns it upright, as a graph function.
 
     JPEG, PNG, BMP, GIF and WebP are read. Of an animated GIF the first frame is decoded; if it does
-    not fill the size that the file states, the rest is black. Grey becomes RGB.
+    not fill the size that the file states, the rest is black. Grey becomes RGB. Of 16 bits the
+    upper 8 are read, which is floor(value / 256).
     Transparency is dropped; what a GIF leaves transparent is black. The EXIF orientation is
     applied; in PNG files EXIF must come before the pixels. EXIF that is damaged, and an orientation
     that only XMP has, are ignored. A small file can need gigabytes for its pixels: check
@@ -102,6 +103,8 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
 def read(content: bytes) -> np.ndarray:
     """Decodes the bytes of a picture file outside of a graph, and turns the picture upright.
 
+    It also reads TIFF, see `tfcap.images.readable`.
+
     Args:
       content: the bytes of the file.
 
@@ -112,7 +115,7 @@ def read(content: bytes) -> np.ndarray:
       ValueError: the picture has more than `tfcap.images.MOST_PIXELS` pixels, or it cannot be
         decoded.
     """
-    require_readable(content)
+    content = readable(content)
     try:
         return decode(tf.constant(content)).numpy()
     except tf.errors.InvalidArgumentError:

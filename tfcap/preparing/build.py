@@ -5,6 +5,7 @@ description are finished, see `shards`. dataset.json is written last, so if it e
 finished.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -409,14 +410,17 @@ def _skipped(finished: Descriptions) -> list[dict[str, Any]]:
 
 
 def _say_notes(finished: Descriptions) -> None:
-    """Says how many images lost their boxes, and how many are animated."""
+    """Says how many images lost their boxes, and what was seen in pictures."""
     if number := sum(shard["dropped_boxes"] for shard in finished.values()):
         _log.info(
             f"note: the boxes of {number} images were dropped: they are in pixels, and the size of "
             "the images is unknown. Give their pictures with `images` to keep the boxes."
         )
-    if number := sum(shard["animated"] for shard in finished.values()):
-        _log.info(f"note: animated GIF files: {number}. Only their first frame is used.")
+    notes: collections.Counter[str] = collections.Counter()
+    for shard in finished.values():
+        notes.update(shard.get("notes", {}))
+    for note, number in notes.items():
+        _log.info(f"note: {number} {note}")
 
 
 def _write_split(

@@ -21,7 +21,7 @@ from tfcap import files
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.detector import Detector
 from tfcap.data import clips, pictures
-from tfcap.images import is_animated, refusal, require_readable
+from tfcap.images import has_pages, is_animated, readable, refusal
 from tfcap.preparing import spelling
 from tfcap.preparing.sources.entry import Entry, check_size
 
@@ -32,6 +32,8 @@ _MOST_KEPT = 2**17  # bytes of a file that is kept as it is
 _MARGIN = 8 / 7  # a backbone that crops reads 256 pixels for its 224
 _LONGEST = 4  # times the shorter side
 _QUALITY = 95  # of JPEG
+_PNG = b"\x89PNG\r\n\x1a\n"  # how a file begins; byte 24 is the number of bits
+_DARK = 64  # of 256; what 14 of 16 bits reach
 
 
 class Extracted(NamedTuple):
@@ -48,7 +50,7 @@ class Extracted(NamedTuple):
       reason: why the image cannot be used; None if it can be used.
       boxes_dropped: whether boxes were left out, because they are in pixels and the size of the
         image is unknown.
-      animated: whether the picture file is an animated GIF, of which the first frame is used.
+      notes: what is said of such picture files at the end, with their number.
       image: one feature vector of the whole image, float32 [F2]; None if the source has no such
         vectors.
       picture: bytes of the picture file to store in the record; None if it is not stored.
@@ -62,7 +64,7 @@ class Extracted(NamedTuple):
     boxes: np.ndarray | None
     reason: str | None
     boxes_dropped: bool = False
-    animated: bool = False
+    notes: tuple[str, ...] = ()
     image: np.ndarray | None = None
     picture: bytes | None = None
     objects: Mapping[str, list] | None = None
@@ -160,16 +162,16 @@ class Pictures:
             return Extracted(entry, None, None, " ".join(str(error).split())[:200]), None
 
     def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
-        content = self._bytes(entry)
-        require_readable(content)
+        stored_file = self._bytes(entry)
+        content = readable(stored_file)
         try:
             resized, size, stored = (part.numpy() for part in self._read(tf.constant(content)))
         except tf.errors.InvalidArgumentError:
             raise ValueError(refusal(content)) from None
         boxes = self.backbone.boxes_in(*size.tolist())
-        animated = content.startswith(b"GIF8") and is_animated(content)
+        notes = _notes(stored_file, content, resized)
         picture = stored if self.keep else None
-        return Extracted(entry, None, boxes, None, animated=animated, picture=picture), resized
+        return Extracted(entry, None, boxes, None, notes=notes, picture=picture), resized
 
     def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the resized picture, its height and width before, and the file to store."""
@@ -279,6 +281,27 @@ class ClipFeatures(Pictures):
             pixels = clips.read_clip(path, self.regions)
         resized = np.stack([self._resize(frame).numpy() for frame in pixels])
         return Extracted(entry, None, clips.sheet_boxes(self.regions), None), resized
+
+
+def _notes(file: bytes, content: bytes, resized: np.ndarray) -> tuple[str, ...]:
+    """Returns the notes about a picture.
+
+    Args:
+      file: the bytes of the file.
+      content: what the graph decodes of it.
+      resized: the picture as the network reads it, in 0..255.
+    """
+    notes = []
+    if file.startswith(b"GIF8") and is_animated(file):
+        notes.append("animated GIF files: only their first frame is used")
+    if has_pages(file):
+        notes.append("TIFF files with several pages: only the first is used")
+    if content.startswith(_PNG) and content[24] == 16 and resized.max() < _DARK:
+        notes.append(
+            "pictures of 16 bits are nearly black, because they use at most 14 of these: multiply "
+            "their values, those of 12 bits by 16 (ImageMagick: mogrify -evaluate multiply 16 FILE)"
+        )
+    return tuple(notes)
 
 
 def shorter_side(image_size: int) -> int:

@@ -150,7 +150,7 @@ def read_description(folder: str | os.PathLike, digest: str, name: str) -> dict[
       * `sums`: sums over the features;
       * `skipped`: the unusable images with their reasons;
       * `dropped_boxes`: the number of images whose boxes were dropped;
-      * `animated`: the number of animated GIF files;
+      * `notes`: what is said of picture files -> their number;
       * `settings`: the digest.
     """
     try:
@@ -233,7 +233,8 @@ class ShardWriter:
             if record is not None:
                 description.sums.add(record.features)
                 description.dropped_boxes += extracted.boxes_dropped
-                description.animated += extracted.animated
+                for note in extracted.notes:
+                    description.notes[note] = description.notes.get(note, 0) + 1
                 yield record
 
     def _open_reader(self) -> Reader:
@@ -356,10 +357,10 @@ class _Description:
       sums: sums over the features.
       skipped: `id`, `file_name` and `reason` of each image that cannot be used.
       dropped_boxes: number of images whose boxes were dropped, see `Extracted`.
-      animated: number of animated GIF files.
+      notes: what is said of picture files -> their number.
     """
 
     sums: _Sums = dataclasses.field(default_factory=_Sums)
     skipped: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     dropped_boxes: int = 0
-    animated: int = 0
+    notes: dict[str, int] = dataclasses.field(default_factory=dict)

@@ -79,7 +79,7 @@ def test_pictures_in_no_row_of_the_metadata_are_counted(tmp_path, capsys, link):
 
 def test_pictures_with_any_ending_have_texts_beside_them(tmp_path, capsys):
     """Ending in upper case or missing, kohya's .caption, the name with its ending and .txt."""
-    names = ["1.jfif", "2.JPE", "3.jpg", "4.PNG", "5", "6.jpg", "7.jpg", "7.png", "8.tif", "9.heic"]
+    names = ["1.jfif", "2.JPE", "3.jpg", "4.PNG", "5", "6.jpg", "7.jpg", "7.png", "8.jp2", "9.heic"]
     sources.write_pictures(tmp_path, [*names, "10.webp", "._1.jpg"])
     content = {"1.txt": "1", "2.TXT": "2", "3.caption": "3", "4.PNG.txt": "4", "5.txt": "5"}
     content |= {"6.caption": "tags", "6.txt": "6", "7.txt": "7", "8.txt": "8", "9.txt": "9"}
@@ -91,7 +91,7 @@ def test_pictures_with_any_ending_have_texts_beside_them(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "note: 2 pictures have no .txt or .caption file and are left out",  # 7.png and 10.webp
         "note: 4 .txt or .caption files belong to no picture and are left out",
-        "note: 2 pictures are left out (1 .tif, 1 .heic): save them as JPEG or PNG",
+        "note: 2 pictures are left out (1 .jp2, 1 .heic): save them as JPEG or PNG",
     ]
     assert not skipped
 

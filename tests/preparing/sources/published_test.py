@@ -52,13 +52,13 @@ GOLDEN = {
         6,
         (
             0,
-            "1.jpg",
+            "1.tif",
             "train",
             ("There are 4 kites near the quay .", "There are 5 kites near the quay ."),
         ),
         (
             2,
-            "3.jpg",
+            "3.tif",
             "test",
             ("There are 4 kites near the quay .", "There are 5 kites near the quay ."),
         ),
