@@ -18,6 +18,7 @@ from typing import Any
 from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
+from tfcap.captioning.image_captioner import reads_folders
 from tfcap.files import json_text
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.visualize import figures
@@ -92,7 +93,7 @@ def _run(argv: list[str]) -> None:
     names = argv[1:]
     _check(args, names)
     captioner = _load(args)
-    paths = _pictures(args, names, captioner.runtime.reads_clips)
+    paths = _pictures(args, names, reads_folders(captioner.runtime))
     _check_figures(args, paths)
     if args.rerank:
         _add_reranker(args, captioner)

@@ -9,6 +9,7 @@ import io
 import logging
 import mimetypes
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -80,6 +81,12 @@ def _is_unreadable(name: str) -> bool:
         return False
     kind = _TYPES.guess_type(name)[0] or ""
     return kind.startswith("image/") or name.lower().endswith(_UNREADABLE)
+
+
+def by_numbers(name: str) -> list[tuple[int, str]]:
+    """Returns a key for `sorted`, by which `frame2.jpg` comes before `frame10.jpg`."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
 def left_out(names: Iterable[str | os.PathLike]) -> str:

@@ -46,7 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif {key for row in received["instances"] for key in row} != {"image_bytes"}:
             self._answer(400, {"error": "input keys must be image_bytes"})
         else:
-            files = [base64.b64decode(row["image_bytes"]["b64"]) for row in received["instances"]]
+            files = [_decoded(row["image_bytes"]) for row in received["instances"]]
             function = self.service.loaded.signatures["serving_default"]
             result = {key: v.numpy() for key, v in function(image_bytes=tf.constant(files)).items()}
             rows = [
@@ -61,6 +61,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+
+def _decoded(value):
+    """The bytes of a picture, or a list of those of several pictures of an image."""
+    return [*map(_decoded, value)] if isinstance(value, list) else base64.b64decode(value["b64"])
 
 
 def _plain(value):

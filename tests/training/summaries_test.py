@@ -79,7 +79,7 @@ def test_samples_are_written_with_pictures_references_and_attention(tmp_path, ta
     image = sorted(task.captions)[3]
     batch = data.read("val", [image])
     (calls,) = attend(model, data.vocab, batch, batch["boxes"], [task.captions[image]])
-    picture = summaries.read_picture(data.images, names[image]).numpy()
+    picture = summaries.read_picture(data.images, [names[image]]).numpy()
     np.testing.assert_array_equal(tf.io.decode_image(rows["samples/3"][2]), picture)
     expected = figures.figure(picture, calls, **summaries.FIGURE)
     result = tf.io.decode_image(rows["attention/3"][2])
@@ -98,11 +98,11 @@ def test_pictures_are_upright_and_torn_ones_are_left_out(tmp_path):
     Image.new("L", (4, 3)).save(tmp_path / "grey.png")
     (tmp_path / "torn.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:-40])
     for name, shape in (("a.jpg", (40, 20, 3)), ("grey.png", (3, 4, 3))):
-        assert summaries.read_picture(str(tmp_path), name).shape == shape
+        assert summaries.read_picture(str(tmp_path), [name]).shape == shape
     (tmp_path / "bomb.png").write_bytes(claiming("PNG", 20_000, 20_000))
     for name in ("torn.jpg", "missing.png", "bomb.png"):
-        assert summaries.read_picture(str(tmp_path), name) is None
-    assert summaries.read_picture(None, "grey.png") is None
+        assert summaries.read_picture(str(tmp_path), [name]) is None
+    assert summaries.read_picture(None, ["grey.png"]) is None
 
 
 @pytest.mark.parametrize(

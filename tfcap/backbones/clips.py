@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.detector import Detector
+from tfcap.backbones.views import Views
 from tfcap.data import clips
 
 
@@ -117,7 +118,7 @@ class Clips(tf.Module):
 
 def from_fingerprint(
     fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
-) -> Backbone | Detector | Clips:
+) -> Backbone | Detector | Clips | Views:
     """Builds the network that made the features of a data set, with its saved weights.
 
     Args:
@@ -125,7 +126,8 @@ def from_fingerprint(
       data_dir: the prepared directory or the run, which has the weights.
 
     Returns:
-      A `Clips` for data of clips, else a `Backbone` or a `Detector`.
+      A `Clips` for data of clips, a `Views` for data whose images have several pictures, else a
+      `Backbone` or a `Detector`.
 
     Raises:
       ValueError: the features were not made by a network, or its weights are missing or changed.
@@ -134,4 +136,5 @@ def from_fingerprint(
     frames = fingerprint.get("frames")
     if frames and isinstance(backbone, Backbone):
         return Clips(backbone, frames)
-    return backbone
+    views = fingerprint.get("views", 1)
+    return Views(backbone, views) if views > 1 else backbone

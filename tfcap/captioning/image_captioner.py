@@ -60,6 +60,9 @@ class ImageCaptioner:
     such a model a directory of still pictures is one clip, and a picture is a clip that does not
     move.
 
+    For a model that was trained on images with several pictures, a directory of pictures is one
+    image, and so is a tuple of pictures in a list: `captioner([("front.png", "side.png")])`.
+
     Attributes:
       runtime: the loaded model, which computes the captions: a `runtimes.TrainedRun`, a
         `runtimes.ExportedModel` for a SavedModel, or a `portable_model.PortableModel`.
@@ -147,7 +150,7 @@ class ImageCaptioner:
             captions.append(result)
             if len(captions) > _UNREAD:
                 _ = captions[-_UNREAD].log_probs  # from here on they need no features
-        return captions[0] if inputs.is_single(images, self.runtime.reads_clips) else captions
+        return captions[0] if inputs.is_single(images, reads_folders(self.runtime)) else captions
 
     def stream(
         self,
@@ -372,6 +375,11 @@ class ImageCaptioner:
                 yield pictures, scores.astype(np.float64)
 
 
+def reads_folders(runtime: "Runtime") -> bool:
+    """True if a directory of pictures is one image for a model: a clip, or several pictures."""
+    return runtime.reads_clips or runtime.views > 1
+
+
 def _batches(
     runtime: "Runtime", images: Any, batch_size: int
 ) -> Iterator[list[_Prepared | Failure]]:
@@ -385,7 +393,7 @@ def _batches(
         except ValueError as error:
             return Failure(picture.source, picture.position, str(error))
 
-    pictures = inputs.read(images, runtime.reads_clips)
+    pictures = inputs.read(images, reads_folders(runtime))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while part := list(itertools.islice(pictures, batch_size)):
             yield list(pool.map(prepare, part))
@@ -437,9 +445,8 @@ def _attend(
         if not rows or picture.content is None:
             shown.append(None)
             continue
-        pixels = trained.picture(picture.content)
-        height, width = pixels.shape[:2]
-        shown.append(_Shown(pixels, [trained.in_picture(row, height, width) for row in rows]))
+        pixels, sizes = trained.picture(picture.content)
+        shown.append(_Shown(pixels, [trained.in_picture(row, sizes) for row in rows]))
     return shown
 
 

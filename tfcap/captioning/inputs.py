@@ -8,6 +8,9 @@ A model of clips reads GIF files and films as clips. For such a model a folder o
 one clip, and the pictures are its frames. A folder of GIF files, films or such folders is several
 clips.
 
+For a model of images with several pictures, such as the views of an X-ray study, a folder of
+pictures is one image, too. So is a list or a tuple of pictures inside an iterable.
+
 Letters: B pictures, H and W height and width of a picture.
 """
 
@@ -26,19 +29,23 @@ from PIL import Image
 from tfcap import files
 from tfcap import images as image_files
 from tfcap.data import films
-from tfcap.images import ENDINGS, MOST_BYTES, is_picture, is_picture_name, upright
+from tfcap.images import ENDINGS, MOST_BYTES, by_numbers, is_picture, is_picture_name, upright
 
 _CLIPS = (".gif", *films.ENDINGS)
 _SECONDS = 30  # without an answer, until a download fails
 
 
 class ClipPath(NamedTuple):
-    """The path of a clip: a film (a video file), or a directory of pictures, its frames."""
+    """The path of a clip: a film (a video file), or a directory of pictures, its frames.
+
+    For a model of images with several pictures it is the directory of the pictures of an image.
+    """
 
     path: str
 
 
-Content = bytes | np.ndarray | ClipPath  # the bytes of a file, uint8 [H, W, 3], or a clip
+View = bytes | np.ndarray  # the bytes of a file, or uint8 [H, W, 3]
+Content = View | ClipPath | tuple[View, ...]  # also a clip, or the pictures of one image
 
 
 class Picture(NamedTuple):
@@ -47,8 +54,8 @@ class Picture(NamedTuple):
     Attributes:
       position: the position of the picture in the input, from 0.
       source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
-      content: the bytes of the file, the pixels uint8 [H, W, 3], or the path of a clip; None if the
-        picture could not be read.
+      content: the bytes of the file, the pixels uint8 [H, W, 3], the path of a clip, or several
+        pictures of one image; None if the picture could not be read.
       reason: why the picture could not be read; "" if it was read.
     """
 
@@ -96,8 +103,8 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips. If True, a film (a video file) or a directory of frames
-        is one picture.
+      clips: whether the model reads clips, or several pictures of an image. If True, a film (a
+        video file), a directory of pictures, or a list inside `images` is one picture.
 
     Yields:
       A `Picture` for each picture, in the order of the input. If a picture cannot be read, its
@@ -106,6 +113,12 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
     for position, image in enumerate(_pictures(images, clips)):
         source = None
         try:
+            if clips and isinstance(image, list | tuple):
+                parts = [_source_or_content(view) for view in image]
+                source = next((part for part in parts if isinstance(part, str)), None)
+                views = [_read_file(part) if isinstance(part, str) else part for part in parts]
+                yield Picture(position, source, tuple(views))
+                continue
             content = _source_or_content(image)
             if isinstance(content, str):
                 source = content
@@ -243,21 +256,53 @@ def _source_or_content(image: Any) -> str | bytes | np.ndarray:
 
 def _read_path(path: str, clips: bool) -> bytes | ClipPath:
     """Reads a file or a URL; for a model of clips a film or a folder becomes a `ClipPath`."""
+    is_film = path.lower().endswith(films.ENDINGS) and not files.is_remote(path)
+    if clips and not _is_url(path):
+        if _is_clip(path) if os.path.isdir(path) else is_film and files.is_file(path):
+            return ClipPath(path)
+    return _read_file(path)
+
+
+def _read_file(path: str) -> bytes:
+    """Reads a file or a URL."""
     if _is_url(path):
         return _download(path)
     if os.path.isdir(path):
-        if clips and _is_clip(path):
-            return ClipPath(path)
         raise ValueError(
             "the directory holds no pictures. Give one with files that end with "
             f"{', '.join(ENDINGS)}."
         )
     if not files.is_file(path):  # a pipe would wait, and a device has no end
         raise ValueError("there is no such file; check the path")
-    if clips and path.lower().endswith(films.ENDINGS) and not files.is_remote(path):
-        return ClipPath(path)
     with files.local_copy(path) as local, open(local, "rb") as file:
         return _small_enough(file.read(MOST_BYTES + 1))
+
+
+def views_of(content: Content, most: int) -> list[View]:
+    """Returns the pictures of one image, each as the bytes of its file or as pixels.
+
+    Args:
+      content: the content of a `Picture`; of a directory its pictures are read, in the order of the
+        numbers in their names.
+      most: the largest number of pictures that the model reads of an image.
+
+    Raises:
+      ValueError: there are more pictures or none, or the content is a film.
+    """
+    views: list[View]
+    if isinstance(content, ClipPath):
+        if not os.path.isdir(content.path):
+            raise ValueError("a film, but the model reads pictures. Give a picture.")
+        names = sorted(filter(is_picture_name, os.listdir(content.path)), key=by_numbers)
+        views = [os.path.join(content.path, name) for name in names]  # type: ignore[misc]
+    else:
+        views = [*content] if isinstance(content, tuple) else [content]
+    if not 0 < len(views) <= most:
+        raise ValueError(
+            f"an image of {len(views)} pictures, but the model reads 1 to {most} of an image. "
+            "Put those of each image into a folder of its own."
+        )
+    return [_read_file(view) if isinstance(view, str) else view for view in views]
 
 
 def _is_url(path: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfcap import pretrained
-from tfcap.captioning.inputs import ClipPath, Content
+from tfcap.captioning.inputs import Content, View, views_of
 from tfcap.captioning.results import CaptionedBatch
 from tfcap.images import readable, refusal
 from tfcap.serving.standalone import caption as standalone
@@ -56,6 +56,7 @@ class PortableModel:
                 "pretrained model, install tfcap again."
             ) from error
         self._card = self._captioner.card
+        self.views: int = self._card.get("views", 1)
         self._loading = threading.Lock()
         if "regions" in self._card:
             raise ValueError(
@@ -102,16 +103,17 @@ class PortableModel:
 
         Returns the pixels, float32 in the shape that the file reads.
         """
-        if isinstance(content, ClipPath):
-            raise ValueError("this export reads no films. Give a picture.")
-        if isinstance(content, bytes):
-            content = readable(content)
-            try:
-                picture = standalone.pixels(content)
-            except ValueError:
-                raise ValueError(refusal(content)) from None
-        else:
-            picture = content
+        views = [self._resized(view) for view in views_of(content, self.views)]
+        return views[0] if self.views == 1 else standalone.stacked(views, self._card)
+
+    def _resized(self, content: View) -> np.ndarray:
+        if isinstance(content, np.ndarray):
+            return standalone.resized(content, self._card)
+        content = readable(content)
+        try:
+            picture = standalone.pixels(content)
+        except ValueError:
+            raise ValueError(refusal(content)) from None
         return standalone.resized(picture, self._card)
 
     def caption(self, prepared: Sequence[np.ndarray], seeds: Sequence[int]) -> CaptionedBatch:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import pretrained
-from tfcap.captioning.inputs import ClipPath, Content
+from tfcap.captioning.inputs import ClipPath, Content, View, views_of
 from tfcap.captioning.results import CaptionedBatch
 from tfcap.data import clips, pictures
 from tfcap.decoding.scores import word_log_probs
@@ -49,6 +49,10 @@ class Runtime(Protocol):
         """Whether the model reads clips. If True, a directory of pictures is one clip."""
 
     @property
+    def views(self) -> int:
+        """The largest number of pictures of an image that the model reads; usually 1."""
+
+    @property
     def samples(self) -> bool:
         """Whether the captions are sampled. If True, they depend on the seeds of `caption`."""
 
@@ -70,7 +74,8 @@ class Runtime(Protocol):
         """Prepares a picture, so that `caption` accepts it.
 
         Args:
-          content: the bytes of a picture file, pixels uint8 [H, W, 3], or the path of a clip.
+          content: the bytes of a picture file, pixels uint8 [H, W, 3], the path of a clip, or
+            several pictures of one image.
 
         Returns:
           The prepared picture, whose type depends on the runtime.
@@ -130,6 +135,7 @@ class TrainedRun:
             )
         self._backbone = backbone
         self.reads_clips = self.server.frames is not None
+        self.views = self.server.views
         regions = backbone.num_regions
         self.regions = min(regions, self.server.max_regions or regions)
         self._extract = _traced(self._features_of)
@@ -186,10 +192,11 @@ class TrainedRun:
         as its first dimension.
         """
         try:
-            if not self.reads_clips:
-                return self._backbone.resize(self.picture(content))
-            resize = self._backbone.backbone.resize
-            return tf.stack([resize(frame) for frame in self._frames(content)])
+            views = self._pictures(content)
+            if self.reads_clips:
+                return tf.stack([self._backbone.backbone.resize(frame) for frame in views])
+            resized = [self._backbone.resize(view) for view in views]
+            return self._backbone.stack(resized) if self.views > 1 else resized[0]
         except OSError as error:
             reason = error.strerror or error
             raise ValueError(f"the picture cannot be read: {reason}. Check the path.") from None
@@ -199,25 +206,32 @@ class TrainedRun:
                 "smaller."
             ) from error
 
-    def picture(self, content: Content) -> np.ndarray:
+    def picture(self, content: Content) -> tuple[np.ndarray, list[tuple[int, int]]]:
         """Returns the upright pixels on which a figure draws the regions, uint8 [H, W, 3].
 
-        For a clip they are one large picture of all frames that the model reads, in rows.
+        For a clip they are one large picture of all frames that the model reads, in rows, and for
+        an image with several pictures one of these.
 
         Args:
-          content: the bytes of a picture file, pixels uint8 [H, W, 3], or the path of a clip.
-        """
-        if self.reads_clips:
-            return clips.sheet(self._frames(content))
-        assert not isinstance(content, ClipPath)  # only a model of clips gets one
-        if isinstance(content, np.ndarray):
-            return content
-        return pictures.read(content)
+          content: what `prepare` reads.
 
-    def _frames(self, content: Content) -> clips.Frames:
+        Returns:
+          The pixels, and height and width of each picture or frame in pixels.
+        """
+        views = self._pictures(content)
+        sizes = [(view.shape[0], view.shape[1]) for view in views]
+        return views[0] if len(views) == 1 else clips.sheet(views), sizes
+
+    def _pictures(self, content: Content) -> clips.Frames:
+        """Returns the frames of a clip, or the pictures of an image."""
+        if not self.reads_clips:
+            views = views_of(content, self.views)
+            return [v if isinstance(v, np.ndarray) else pictures.read(v) for v in views]
         frames = self._backbone.frames
         if isinstance(content, ClipPath):
             return clips.read_clip(content.path, frames)
+        if isinstance(content, tuple):
+            raise ValueError("a list, but the model reads clips. Save its frames into a folder.")
         if isinstance(content, np.ndarray):
             return [content] * frames
         return clips.read_clip_bytes(content, frames)
@@ -306,7 +320,7 @@ class TrainedRun:
         results = iter(attend(self.model, self.run.vocab, inputs, boxes, flat, kind))
         return [[next(results) for _ in texts] for texts in captions]
 
-    def in_picture(self, attended: Attended, height: int, width: int) -> Attended:
+    def in_picture(self, attended: Attended, sizes: Sequence[tuple[int, int]]) -> Attended:
         """Returns a result of `attend` with boxes as fractions (0..1) of the whole picture.
 
         A backbone may read only a part of the picture. In the result of `attend`, the boxes of a
@@ -314,10 +328,12 @@ class TrainedRun:
 
         Args:
           attended: a result of `attend` for one caption.
-          height: height of the picture in pixels.
-          width: width of the picture in pixels.
+          sizes: height and width of each picture of the image in pixels, as `picture` returns them.
         """
-        boxes = self._backbone.boxes_in(height, width)
+        if self.views > 1:
+            boxes = self._backbone.on_sheet(attended.boxes, sizes)
+            return dataclasses.replace(attended, boxes=boxes[: self.regions])
+        boxes = self._backbone.boxes_in(*sizes[0])
         if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
             boxes = np.clip(attended.boxes / boxes, 0, 1)
         return dataclasses.replace(attended, boxes=boxes[: self.regions])
@@ -405,6 +421,8 @@ class ExportedModel:
             )
         self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `serving.saved_model`
+        shape = inputs["image_bytes"].shape
+        self.views: int = shape[1] if shape.rank == 2 else 1
 
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
@@ -416,8 +434,11 @@ class ExportedModel:
             "else load the run directory that it was exported from."
         )
 
-    def prepare(self, content: Content) -> bytes:
+    def prepare(self, content: Content) -> bytes | list[bytes]:
         """Returns the bytes of a picture file, which the SavedModel decodes.
+
+        For a model of images with several pictures they are the bytes of each, and empty for those
+        that the image lacks.
 
         Args:
           content: the bytes of a picture file, which stay as they are, but for TIFF; or pixels
@@ -426,17 +447,25 @@ class ExportedModel:
         Raises:
           ValueError: `content` is the path of a clip, or no picture.
         """
-        if isinstance(content, ClipPath):
+        if self.views > 1:
+            files = [self._file(view) for view in views_of(content, self.views)]
+            return [*files, *[b""] * (self.views - len(files))]
+        if isinstance(content, ClipPath | tuple):
             raise ValueError(
                 "an exported SavedModel reads no films (video files) and no directories of frames. "
                 "Save the clip as a GIF file, or load the run directory that the SavedModel was "
                 "exported from."
             )
+        return self._file(content)
+
+    def _file(self, content: View) -> bytes:
         if isinstance(content, bytes):
             return readable(content) if content.startswith(TIFF) else content
         return tf.io.encode_png(content, compression=0).numpy()
 
-    def caption(self, prepared: Sequence[bytes], seeds: Sequence[int]) -> CaptionedBatch:
+    def caption(
+        self, prepared: Sequence[bytes | list[bytes]], seeds: Sequence[int]
+    ) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
         inputs = {"image_bytes": tf.constant(prepared)}
         if self.samples:
@@ -445,7 +474,9 @@ class ExportedModel:
         complete = ("features", "no region", "too many")
         refusals = [
             # Of a file that the decoder refuses, `refusal` also says what to do.
-            reason if not reason or reason.startswith(complete) else refusal(content)
+            refusal(content)
+            if isinstance(content, bytes) and reason and not reason.startswith(complete)
+            else reason
             for content, reason in zip(prepared, _refusals(results), strict=True)
         ]
         return CaptionedBatch(_decoded(results), results["scores"].numpy(), refusals)

@@ -9,7 +9,6 @@ Letters: n frames of a clip, N frames that are read, H and W height and width in
 
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,11 +16,18 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import films, pictures
-from tfcap.images import ENDINGS, MOST_BYTES, is_picture_name, left_out, readable, refusal
+from tfcap.images import (
+    ENDINGS,
+    MOST_BYTES,
+    by_numbers,
+    is_picture_name,
+    left_out,
+    readable,
+    refusal,
+)
 
 _FRAMES = tuple(ending for ending in ENDINGS if ending != ".gif")  # of frames in a directory
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
-_DIGITS = re.compile(r"(\d+)")
 
 
 def frame_positions(total: tf.Tensor | int, frames: int) -> tf.Tensor:
@@ -128,25 +134,36 @@ def read_clip(path: str | os.PathLike, frames: int) -> Frames:
     return read_clip_bytes(_content(path), frames)
 
 
+def read_frames(paths: Sequence[str | os.PathLike], frames: int | None) -> Frames:
+    """Reads the pictures of an image of a data set, for `sheet`.
+
+    Args:
+      paths: the path of a clip, see `read_clip`; or those of the pictures.
+      frames: number of frames to read of the clip; None reads pictures.
+
+    Returns:
+      Upright pictures uint8 [H, W, 3], for height H and width W.
+
+    Raises:
+      ValueError: a path does not exist or cannot be read.
+    """
+    if frames is not None:
+        return read_clip(paths[0], frames)
+    return [pictures.read(_content(path)) for path in paths]
+
+
 def _read_frame_files(directory: str | os.PathLike, frames: int) -> list[np.ndarray]:
     """Reads a clip from a directory of pictures, one for each frame; see `read_clip`.
-
     The order is that of the numbers in the names: `frame2.jpg` comes before `frame10.jpg`.
     """
-
-    def key(name: str) -> list[tuple[int, int, str]]:
-        parts = _DIGITS.split(name)
-        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
-
     contents = files.names(directory)
-    names = [name for name in contents if is_picture_name(name, _FRAMES)]
+    names = sorted((n for n in contents if is_picture_name(n, _FRAMES)), key=by_numbers)
     if not names:
         raise ValueError(
             left_out(contents)
             or f"the directory has no pictures ({', '.join(_FRAMES)}). Save the frames into it, "
             "for example with ffmpeg -i clip.mp4 -r 5 DIRECTORY/%04d.jpg"
         )
-    names.sort(key=key)
     chosen = [names[position] for position in _choice(frames)(len(names))]
     images: dict[str, np.ndarray] = {}
     for name in chosen:
@@ -191,6 +208,28 @@ def sheet_boxes(frames: int) -> np.ndarray:
         for column in range(columns)
     ]
     return np.array(boxes[:frames], np.float32)
+
+
+def on_sheet(boxes: Sequence[np.ndarray]) -> np.ndarray:
+    """Moves the boxes of several pictures to where `sheet` draws the pictures.
+
+    Args:
+      boxes: the boxes of each picture, float32 [R, 4] with its own R: x1, y1, x2, y2 as fractions
+        of the width and the height of the picture.
+
+    Returns:
+      The boxes of all pictures one after the other, as fractions of the sheet. Those of a single
+      picture do not change.
+    """
+    if len(boxes) == 1:
+        return boxes[0]
+    cells = sheet_boxes(len(boxes))
+    return np.concatenate(
+        [
+            np.tile(cell[:2], 2) + own * np.tile(cell[2:] - cell[:2], 2)
+            for cell, own in zip(cells, boxes, strict=True)
+        ]
+    )
 
 
 def sheet(pixels: Frames) -> np.ndarray:

@@ -185,6 +185,11 @@ class PreparedData:
         return self.fingerprint.get("frames")
 
     @property
+    def views(self) -> int:
+        """The largest number of pictures of an image whose regions the data has, usually 1."""
+        return self.fingerprint.get("views", 1)
+
+    @property
     def images(self) -> str | None:
         """The directory of the picture files; None if the data was prepared from features."""
         return self.fingerprint.get("images")
@@ -246,10 +251,21 @@ class PreparedData:
     def file_names(self, split: str) -> dict[int, str]:
         """Returns the name of each picture file of a split, by image id.
 
+        Of an image with several pictures it is the name of the first.
+
         Args:
           split: name of the split.
         """
         return {image["id"]: image["file_name"] for image in self._references(split)["images"]}
+
+    def picture_names(self, split: str) -> dict[int, list[str]]:
+        """Returns the names of all pictures of each image of a split, by image id.
+
+        Args:
+          split: name of the split.
+        """
+        images = self._references(split)["images"]
+        return {image["id"]: image.get("pictures", [image["file_name"]]) for image in images}
 
     def domains(self, split: str) -> dict[int, str]:
         """Returns the domain of each image of a split that has one, by image id.
@@ -276,23 +292,43 @@ class PreparedData:
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
         """Returns the paths of the picture files of a split, by image id.
 
-        Files that do not exist are left out. The path of a clip may be a directory of frames.
+        Files that do not exist are left out. The path of a clip may be a directory of frames. Of an
+        image with several pictures it is the path of the first, see `view_paths`.
 
         Args:
           split: name of the split.
           images: directory of the picture files. None takes the directory that the data was
             prepared from; the result is empty if it was prepared from features.
         """
-        paths: dict[int, str] = {}
+        return {image: paths[0] for image, paths in self.view_paths(split, images).items()}
+
+    def view_paths(
+        self, split: str, images: str | os.PathLike | None = None
+    ) -> dict[int, list[str]]:
+        """Returns the paths of all pictures of each image of a split, by image id.
+
+        An image that lacks a picture is left out.
+
+        Args:
+          split: name of the split.
+          images: directory of the picture files, as in `picture_paths`.
+        """
         directory = os.path.expanduser(images) if images else self.images
         if not directory:
-            return paths
-        for image, name in self.file_names(split).items():
+            return {}
+
+        def exists(name: str) -> bool:
             path = os.path.join(directory, name)
             is_inside = not os.path.isabs(name) and ".." not in name.split("/")
-            if is_inside and (os.path.isfile(path) or (self.frames and os.path.isdir(path))):
-                paths[image] = path
-        return paths
+            return is_inside and (
+                os.path.isfile(path) or (self.frames is not None and os.path.isdir(path))
+            )
+
+        return {
+            image: [os.path.join(directory, name) for name in names]
+            for image, names in self.picture_names(split).items()
+            if all(map(exists, names))
+        }
 
     @property
     def has_document_frequencies(self) -> bool:
@@ -604,6 +640,7 @@ def write_references(
     split: str,
     items: Iterable[tuple[int, str, Sequence[str]]],
     domains: Mapping[int, str] | None = None,
+    pictures: Mapping[int, Sequence[str]] | None = None,
 ) -> int:
     """Writes the file with the references of a split; returns the number of captions.
 
@@ -613,12 +650,15 @@ def write_references(
       items: id, file name and raw captions of each image.
       domains: image id -> domain of the image; images without a domain are left out. None: no image
         has one.
+      pictures: image id -> names of all its pictures, for images with several. None: no image has
+        several.
     """
     images: list[dict] = []
     annotations: list[dict] = []
     for image_id, file_name, captions in items:
         domain = {"domain": domains[image_id]} if domains and image_id in domains else {}
-        images.append({"id": int(image_id), "file_name": file_name, **domain})
+        several = {"pictures": [*pictures[image_id]]} if pictures and image_id in pictures else {}
+        images.append({"id": int(image_id), "file_name": file_name, **domain, **several})
         for caption in captions:
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": int(image_id), "caption": caption}

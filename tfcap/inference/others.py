@@ -85,7 +85,7 @@ def load_others(
             search = run.search(data_dir=readable.folder)
             others[name] = Other(run=run, data=readable, search=search)
         else:
-            pictures = _pictures_of(name, data, split, images, directory)
+            pictures = _pictures_of(name, run, data, split, images, directory)
             others[name] = Other(run=run, captioner=captioner_of(run), pictures=pictures)
     return others
 
@@ -198,10 +198,17 @@ def _caption_pictures(
 
 
 def _pictures_of(
-    name: str, data: PreparedData, split: str, images: Sequence[int], directory: str | None
-) -> dict[int, str]:
-    """Returns the paths of the picture files of the images."""
-    paths = data.picture_paths(split, directory)
+    name: str,
+    run: Run,
+    data: PreparedData,
+    split: str,
+    images: Sequence[int],
+    directory: str | None,
+) -> dict[int, str | list[str]]:
+    """Returns the path of the picture of each image; of all pictures if the run reads several."""
+    paths: dict[int, str | list[str]] = {**data.picture_paths(split, directory)}
+    if run.fingerprint.get("views", 1) > 1:
+        paths = {**data.view_paths(split, directory)}
     for image in images:
         if image not in paths:
             missing = data.file_names(split).get(image, f"image {image}")

@@ -73,17 +73,17 @@ class PictureCaption(Protocol):
 class PictureCaptioner(Protocol):
     """The protocol of a function that captions picture files.
 
-    It is called with the paths of picture files, the kind of attention weights to compute (None
-    computes none) and the random seed of sampling. It returns a `PictureCaption` for each path. The
-    text `str(runtime)` names its model for the user. `captioning.ImageCaptioner` implements this
-    protocol.
+    It is called with the paths of picture files (a list of those of an image with several), the
+    kind of attention weights to compute (None computes none) and the random seed of sampling. It
+    returns a `PictureCaption` for each image. The text `str(runtime)` names its model for the user.
+    `captioning.ImageCaptioner` implements this protocol.
     """
 
     @property
     def runtime(self) -> object: ...
 
     def __call__(
-        self, images: Sequence[str], *, attention: Kind | None, seed: int
+        self, images: Sequence[str | list[str]], *, attention: Kind | None, seed: int
     ) -> Sequence[PictureCaption]: ...
 
 
@@ -98,7 +98,7 @@ class Other:
         and for a model that reads picture files because no prepared data fits it.
       search: the search that finds the captions of the images in `data`; None without `data`.
       captioner: the captioner of picture files, for a model that reads them; otherwise None.
-      pictures: image id -> path of the picture file, for `captioner`.
+      pictures: image id -> path of the picture file, or those of several, for `captioner`.
       attention: image id -> the attention weights of the caption. `others.decode_others` computes
         them for picture files, `others.attend_others` for prepared data.
     """
@@ -108,7 +108,7 @@ class Other:
     data: "PreparedData | None" = None
     search: "Search | None" = None
     captioner: PictureCaptioner | None = None
-    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    pictures: Mapping[int, str | list[str]] = dataclasses.field(default_factory=dict)
     attention: dict[int, Attended] = dataclasses.field(default_factory=dict)
 
     def written(self) -> dict[int, str]:

@@ -142,6 +142,7 @@ class _Preparation:
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         self.state_path = os.path.join(self.out, STATE)
         self.state: dict[str, Any] = {"settings": identity}
+        self.views: int = identity.get("views", 1)  # the largest number of pictures of an image
         self.is_new = True
         if not self.settings.overwrite:
             self._continue(identity)
@@ -208,10 +209,10 @@ class _Preparation:
         reader = self.reader
         if isinstance(reader, ReadyFeatures):
             _log.info(f"features: {reader.about()}")
+        regions = reader.regions * self.views
         _log.info(
             f"{len(self.images)} images with {_captions(self.images)} captions, about "
-            f"{reader.regions} x {reader.dim} features each; {len(self.shards)} shards in "
-            f"{self.out}"
+            f"{regions} x {reader.dim} features each; {len(self.shards)} shards in {self.out}"
         )
         if done := len(self.images) - sum(map(len, left.values())):
             again = f", {skipped} skipped: `overwrite` reads them again" if skipped else ""
@@ -369,6 +370,8 @@ class _Preparation:
             **self.settings.changed("tokens", "count_splits", "frames"),
             **self.settings.segmenter,
         }
+        if self.views > 1:
+            result["views"] = self.views
         if rows := self.inputs.skipped:
             result["skipped_rows"] = [{"place": r.location, "reason": r.reason} for r in rows]
         if isinstance(self.reader, Pictures) and self.reader.keep:
@@ -433,6 +436,7 @@ def _write_split(
         split,
         ((image.id, image.file_name, image.captions) for image in images),
         {image.id: image.domain for image in images if image.domain},
+        {image.id: image.pictures for image in images if image.further},
     )
     shards.write_index(folder, split, infos)
     return {

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import pathlib
@@ -89,6 +90,19 @@ def _say_further(entries: Sequence[Entry]) -> None:
         _log.info(f"note: beside {', '.join(SPLITS)} there are the splits {splits}")
 
 
+def _say_views(settings: Settings, entries: Sequence[Entry]) -> None:
+    """Says how many images have several pictures, and checks that the settings suit them."""
+    several = [len(entry.pictures) for entry in entries if entry.further]
+    if not several:
+        return
+    _log.info(f"note: {len(several)} images have several pictures, up to {max(several)}")
+    for name in ("frames", "keep_pictures", "objects"):
+        if getattr(settings, name):
+            raise errors.UsageError(
+                f"`{name}` cannot be used with images of several pictures. Leave it out."
+            )
+
+
 def read(settings: Settings) -> Inputs:
     """Reads the caption files: detects their layout and divides the images into splits.
 
@@ -115,9 +129,10 @@ def read(settings: Settings) -> Inputs:
         )
     if source.images is not None:
         entries = [
-            e if e.content else e._replace(file_name=spelling.on_disk(source.images, e.file_name))
+            e if e.content else e.renamed(functools.partial(spelling.on_disk, source.images))
             for e in entries
         ]
+    _say_views(settings, entries)
     require_unique(entries, path)
     lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
     divided = divide(entries, settings.splits, settings.seed, lists, source.images)
@@ -236,7 +251,7 @@ def _in_folders(images: pathlib.Path, entries: list[Entry]) -> dict[int, str]:
         keys += [(entry.split, number), (None, number)] if ends[end] == 1 else []
         return next((found[key] for key in keys if key in found), name)
 
-    pairs = [(entry, there(entry)) for entry in entries]
+    pairs = [(entry, there(entry)) for entry in entries if not entry.further]
     same = collections.Counter(new for _, new in {(entry.file_name, new) for entry, new in pairs})
     new = [(e, path) for e, path in pairs if path != e.file_name and same[path] == 1]
     if new:

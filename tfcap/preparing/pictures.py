@@ -124,8 +124,8 @@ class Pictures:
         usable = 0
         for extracted, pixels in self._decoded(entries):
             waiting.append((extracted, pixels))
-            usable += pixels is not None
-            if usable == self._batch:
+            usable += 0 if pixels is None else len(extracted.entry.pictures)
+            if usable >= self._batch:
                 yield from self._with_features(waiting)
                 waiting = []
                 usable = 0
@@ -148,20 +148,48 @@ class Pictures:
         batch = [pixels for _, pixels in decoded if pixels is not None]
         features: Iterator[np.ndarray] = iter(())
         if batch:
-            shape = (-1, *self.backbone.decoded_shape)
-            arrays = self._extract(np.stack(batch).reshape(shape))
-            features = iter(arrays.numpy().reshape(len(batch), self.regions, self.dim))
+            arrays = self._extract(np.concatenate(batch)).numpy()
+            ends = np.cumsum([len(pixels) for pixels in batch])
+            features = iter(np.split(arrays, ends[:-1]))
         for extracted, pixels in decoded:
-            yield extracted if pixels is None else extracted._replace(features=next(features))
+            if pixels is not None:
+                extracted = extracted._replace(features=next(features).reshape(-1, self.dim))
+            yield extracted
 
     def _decode(self, entry: Entry) -> tuple[Extracted, np.ndarray | None]:
-        """Returns the picture float32 `decoded_shape` with its size, or why it is unusable."""
+        """Returns the pictures float32 [V, *decoded_shape] with their boxes, or a reason.
+
+        V is the number of pictures of the image, or of frames of a clip.
+        """
         try:
             return self._load(entry)
         except (tf.errors.OpError, OSError, ValueError) as error:
             return Extracted(entry, None, None, " ".join(str(error).split())[:200]), None
 
     def _load(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        if not entry.further:
+            return self._load_one(entry)
+        parts = []
+        for name in entry.pictures:
+            try:
+                parts.append(self._load_one(entry._replace(file_name=name)))
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{os.path.join(self.directory or '', name)}: {error}") from None
+        whole = Extracted(
+            entry,
+            None,
+            self._on_sheet([np.asarray(part.boxes) for part, _ in parts]),
+            None,
+            notes=tuple(note for part, _ in parts for note in part.notes),
+        )
+        return whole, np.concatenate([pixels for _, pixels in parts])
+
+    def _on_sheet(self, boxes: Sequence[np.ndarray]) -> np.ndarray:
+        """Joins what `boxes_in` returned for each picture of an image."""
+        return clips.on_sheet(boxes)
+
+    def _load_one(self, entry: Entry) -> tuple[Extracted, np.ndarray]:
+        """Reads the picture of an entry, or the first of several."""
         stored_file = self._bytes(entry)
         content = readable(stored_file)
         try:
@@ -171,7 +199,7 @@ class Pictures:
         boxes = self.backbone.boxes_in(*size.tolist())
         notes = _notes(stored_file, content, resized)
         picture = stored if self.keep else None
-        return Extracted(entry, None, boxes, None, notes=notes, picture=picture), resized
+        return Extracted(entry, None, boxes, None, notes=notes, picture=picture), resized[None]
 
     def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the resized picture, its height and width before, and the file to store."""
@@ -231,21 +259,28 @@ class DetectedRegions(Pictures):
             if pixels is None:
                 yield extracted
                 continue
-            regions = self._extract(pixels[None])
-            sides = np.asarray(extracted.boxes)
-            count = int(regions.count[0])
-            if not count:
+            # One picture at a time: of each, the regions are other ones.
+            found = [self._extract(picture[None]) for picture in pixels]
+            counts = [int(regions.count[0]) for regions in found]
+            if not all(counts):
                 reason = "no region is found: all are below 16 pixels along a side"
                 yield Extracted(extracted.entry, None, None, reason)
                 continue
+            sides = np.asarray(extracted.boxes).reshape(-1, 4)
             objects = None
             if self._objects:
-                objects = self._detector.objects(regions, 0, sides[:2].astype(int).tolist())
+                objects = self._detector.objects(found[0], 0, sides[0, :2].astype(int).tolist())
+            parts = list(zip(found, counts, sides, strict=True))
             yield extracted._replace(
-                features=regions.features[0, :count].numpy(),
-                boxes=np.clip(regions.boxes[0, :count].numpy() / sides, 0, 1),
+                features=np.concatenate([one.features[0, :n].numpy() for one, n, _ in parts]),
+                boxes=clips.on_sheet(
+                    [np.clip(one.boxes[0, :n].numpy() / size, 0, 1) for one, n, size in parts]
+                ),
                 objects=objects,
             )
+
+    def _on_sheet(self, boxes: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack(boxes)  # the sides of each picture, for boxes in pixels
 
 
 class ClipFeatures(Pictures):

@@ -357,6 +357,8 @@ class Settings:
             result["source"] = self.source
         if splits is not None:
             result["splits"] = splits
+        if self.features is None and (views := most_views(entries)) > 1:
+            result["views"] = views  # earlier versions read the first picture alone
         if self.vocab is not None:
             result["vocab"] = tokens.Vocab.load(self.vocab).sha256
         if self.document_frequency is not None:
@@ -395,7 +397,9 @@ class Settings:
             digest.update(whole.encode())
         else:
             for entry in entries:
-                digest.update(repr((*entry[:2], entry.captions, entry.words or None)).encode())
+                further = (entry.further,) if entry.further else ()
+                values = (*entry[:2], entry.captions, entry.words or None, *further)
+                digest.update(repr(values).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if with_splits or entry.split not in SPLITS:
@@ -405,6 +409,11 @@ class Settings:
     def _relative_to_out(self, path: str | os.PathLike) -> str:
         """Returns a path, relative if it is inside `out`, so that `out` can be moved."""
         return _real(path).removeprefix(_real(self.out) + os.sep)
+
+
+def most_views(entries: Sequence[Entry]) -> int:
+    """Returns the largest number of pictures of an image."""
+    return max((len(entry.pictures) for entry in entries), default=1)
 
 
 def _real(path: str | os.PathLike) -> str:

@@ -109,13 +109,15 @@ def _inputs(
       regions: number of regions of an image, R.
 
     Returns:
-      `image_bytes` object [B], or `features` float32 [B, R, F] and `num_regions` int32 [B]; and
-      `seed` int64 [B] if the signature has it.
+      `image_bytes` object [B], or [B, P] for images of up to P pictures; or `features` float32
+      [B, R, F] and `num_regions` int32 [B]; and `seed` int64 [B] if the signature has it.
     """
     specs = function.structured_input_signature[1]
     inputs: dict[str, np.ndarray] = {}
     if "image_bytes" in specs:
-        inputs["image_bytes"] = np.array([pictures[i % len(pictures)] for i in range(size)], object)
+        shape: tuple[int, ...] = (size, *specs["image_bytes"].shape[1:])
+        chosen = [pictures[i % len(pictures)] for i in range(math.prod(shape))]
+        inputs["image_bytes"] = np.array(chosen, object).reshape(shape)
     else:
         shape = (size, regions, specs["features"].shape[-1])
         inputs["features"] = np.random.default_rng(size).normal(size=shape).astype(np.float32)

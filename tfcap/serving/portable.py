@@ -24,6 +24,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tfcap import files, segmentation
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
+from tfcap.backbones.views import Views
 from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import BOS, PAD
@@ -47,8 +48,9 @@ class Function(NamedTuple):
     """A traced function, with what owns its variables.
 
     Attributes:
-      traced: the function. Its inputs are `images` float32 [B, H, W, 3] in 0..255, RGB; or, for a
-        model of ready-made features, `features` float32 [B, R, F] and `num_regions` int32 [B]. If
+      traced: the function. Its inputs are `images` float32 [B, H, W, 3] in 0..255, RGB, or
+        [B, P, H, W, 3] for images of up to P pictures, -1 where one is missing; or, for a model of
+        ready-made features, `features` float32 [B, R, F] and `num_regions` int32 [B]. If
         captions are sampled, there is the further input `draws` float32 [B, K, T], uniform in
         [0, 1). It returns a dict with `tokens` int32 [B, K, T], best caption first, PAD after EOS;
         `scores` float32 [B, K]; and `log_probs` float32 [B, K, T], log P(token | tokens before it,
@@ -81,7 +83,7 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
 
     def from_images(images: tf.Tensor, draws: tf.Tensor | None = None):
         features = served.require_backbone().extract(images)[:, : served.max_regions]
-        return from_features(features, tf.ones(tf.shape(features)[:2], tf.bool), draws)
+        return from_features(features, served.mask(features), draws)
 
     def from_padded(features: tf.Tensor, num_regions: tf.Tensor, draws: tf.Tensor | None = None):
         mask = tf.range(tf.shape(features)[1]) < num_regions[:, None]
@@ -241,9 +243,12 @@ def check_directory(directory: str) -> None:
 def _check(run: Run, served: CaptionServer, format: str) -> None:
     """Raises ValueError if a run cannot become a portable file."""
     reason = ""
-    if served.backbone is None and format == "web":
+    backbone = _of_one_picture(served)
+    if backbone is None and format == "web":
         reason = "its page reads pictures, but the model reads ready-made features"
-    elif served.backbone is not None and not isinstance(served.backbone, Backbone | Backbones):
+    elif served.views > 1 and format == "web":
+        reason = "its page reads one picture of an image, but the model reads several"
+    elif backbone is not None and not isinstance(backbone, Backbone | Backbones):
         if served.frames is not None:
             reason = "it reads clips, whose frames the script beside the file cannot choose"
         else:
@@ -253,13 +258,18 @@ def _check(run: Run, served: CaptionServer, format: str) -> None:
             )
     elif served.search.consensus is not None:
         reason = "order=consensus looks up n-grams in a table, for which they have no operator"
-    elif served.backbone is not None:
-        reason = _cannot_resize(served.backbone, format)
+    elif backbone is not None:
+        reason = _cannot_resize(backbone, format)
     if reason:
         raise ValueError(
             f"{run.directory} cannot be exported with `format={format}`: {reason}. Use "
             "`format=saved_model`."
         )
+
+
+def _of_one_picture(served: CaptionServer) -> Any:
+    """Returns the network that reads one picture of an image; None for ready-made features."""
+    return served.backbone.backbone if isinstance(served.backbone, Views) else served.backbone
 
 
 def _cannot_resize(backbone: Backbone | Backbones, format: str) -> str:
@@ -325,7 +335,9 @@ def _write_model(
     if served.backbone is None:
         entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
     else:
-        entries |= served.backbone.resizing
+        entries |= _of_one_picture(served).resizing
+    if served.views > 1:
+        entries["views"] = served.views
     return entries, function
 
 
@@ -435,7 +447,8 @@ def _compare(
     largest = 0.0
     for start in range(0, len(pictures), _BATCH):
         contents = [files.read_bytes(path) for path in pictures[start : start + _BATCH]]
-        results = find(tf.constant(contents))
+        several = [[content, *[b""] * (served.views - 1)] for content in contents]
+        results = find(tf.constant(several if served.views > 1 else contents))
         rows = zip(results["captions"].numpy(), results["scores"].numpy(), strict=True)
         for content, status, (texts, scores) in zip(
             contents, results["status"].numpy(), rows, strict=True

@@ -20,6 +20,7 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.clips import Clips, from_fingerprint
 from tfcap.backbones.detector import Detector
 from tfcap.backbones.side_by_side import Backbones
+from tfcap.backbones.views import Views
 from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
 from tfcap.decoding.search import Search
@@ -31,7 +32,7 @@ OK = "ok"
 NO_REGION = "no region is found: the picture is too small"
 SIGNATURES = ("serving_default", "features")
 _LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision
-AnyBackbone = Backbone | Backbones | Clips | Detector
+AnyBackbone = Backbone | Backbones | Clips | Detector | Views
 Signature: TypeAlias = tf.types.experimental.ConcreteFunction  # a function of a SavedModel
 _PARALLEL = 4  # files decoded at once: 50 million pixels that are turned upright take 0.5 GB
 
@@ -46,8 +47,9 @@ class CaptionServer(tf.Module):
       model: the captioner, with restored weights.
       vocab: the vocabulary of the captioner.
       search: the search that finds the captions.
-      backbone: the network that turns pictures into features; `Clips` for a model of clips. None
-        for a model of ready-made features, which reads no pictures.
+      backbone: the network that turns pictures into features; `Clips` for a model of clips, `Views`
+        for one of images with several pictures. None for a model of ready-made features, which
+        reads no pictures.
       max_regions: largest number of regions of an image, as in training; further regions are cut
         off. None uses all regions.
       max_pixels: largest number of pixels of a picture; a larger picture gets no caption. Of a GIF
@@ -91,6 +93,11 @@ class CaptionServer(tf.Module):
     def backbone(self) -> AnyBackbone | None:
         """The network that turns pictures into features; None if the model reads no pictures."""
         return self._hidden.backbone
+
+    @property
+    def views(self) -> int:
+        """The largest number of pictures of an image that the model reads, P; usually 1."""
+        return self.backbone.most if isinstance(self.backbone, Views) else 1
 
     def require_backbone(self) -> AnyBackbone:
         """Returns the network that turns pictures into features.
@@ -143,9 +150,12 @@ class CaptionServer(tf.Module):
         Returns:
           The features float32 [B, R, F], for R regions; if a detector finds fewer regions in a
           picture, the others are zeros. The boxes float32 [B, R, 4], x1, y1, x2, y2 in pixels of
-          `images`; None for a backbone with a fixed grid of regions.
+          `images`; None for a backbone with a fixed grid of regions. For images with several
+          pictures see `Views.regions`.
         """
         backbone = self.require_backbone()
+        if isinstance(backbone, Views):
+            return backbone.regions(images)
         if not isinstance(backbone, Detector):
             return backbone.extract(images), None
         regions = backbone.regions(images)
@@ -157,7 +167,7 @@ class CaptionServer(tf.Module):
         Args:
           features: the features that `regions` returns, [B, R, F].
         """
-        if isinstance(self.backbone, Detector):
+        if isinstance(self.backbone, Detector | Views):
             return self.backbone.mask(features)
         return tf.ones(tf.shape(features)[:2], tf.bool)
 
@@ -185,7 +195,8 @@ class CaptionServer(tf.Module):
         A model of clips reads frames of the whole GIF file, other models its first frame.
 
         Args:
-          image_bytes: the bytes of the B files, string [B].
+          image_bytes: the bytes of the B files, string [B]. For a model of images with up to P
+            pictures: string [B, P], with an empty text in the place of a missing picture.
           seed: random seed of each picture, int64 [B], if the search draws captions at random; else
             None.
 
@@ -194,9 +205,12 @@ class CaptionServer(tf.Module):
           why.
         """
         backbone = self.require_backbone()
-        images, status = decode(
-            image_bytes, backbone.decode, backbone.decoded_shape, self.max_pixels
-        )
+        if isinstance(backbone, Views):
+            images, status = _decode_views(image_bytes, backbone, self.max_pixels)
+        else:
+            images, status = decode(
+                image_bytes, backbone.decode, backbone.decoded_shape, self.max_pixels
+            )
         results = self.from_regions(self.regions(images)[0], seed)
         status = tf.where(status == OK, results.pop("status"), status)
         return _blank(results, status)
@@ -217,8 +231,9 @@ class CaptionServer(tf.Module):
         self.read_variables = list(features.variables)
         if self.backbone is None:
             return {"serving_default": features, "features": features}
+        shape = [None, self.views] if self.views > 1 else [None]
         images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
-            image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
+            image_bytes=tf.TensorSpec(shape, tf.string, "image_bytes"), **seed
         )
         variables = (*features.variables, *images.variables)
         self.read_variables = list({id(variable): variable for variable in variables}.values())
@@ -240,6 +255,8 @@ def server(
     backbone: AnyBackbone | None = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory)
+    elif (views := run.fingerprint.get("views", 1)) > 1 and isinstance(backbone, Backbones):
+        backbone = Views(backbone, views)
     search = run.search(data_dir=data_dir)
     return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
 
@@ -300,6 +317,31 @@ def decode(
             claimed > most_pixels, too_many, tf.where(claimed < 0, refusals(contents), OK)
         )
         return tf.ensure_shape(images, [None, *shape]), status
+
+
+def _decode_views(
+    contents: tf.Tensor, backbone: Views, most_pixels: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes the pictures of images; a bad picture makes the whole row bad.
+
+    Args:
+      contents: the bytes of the files, string [B, P].
+      backbone: the network, which decodes them.
+      most_pixels: largest number of pixels of a picture.
+
+    Returns:
+      The images float32 [B, *decoded_shape], and the status of each image, string [B].
+    """
+    inner = backbone.backbone
+    images, status = decode(
+        tf.reshape(contents, [-1]), inner.decode, inner.decoded_shape, most_pixels
+    )
+    images = tf.reshape(images, [-1, *backbone.decoded_shape])
+    # The first picture of an image must be there.
+    missing = (tf.strings.length(contents) == 0) & (tf.range(backbone.most) > 0)
+    status = tf.where(missing, OK, tf.reshape(status, tf.shape(contents)))
+    first_bad = tf.argmax(tf.cast(status != OK, tf.int32), 1)
+    return backbone.without(images, missing), tf.gather(status, first_bad, batch_dims=1)
 
 
 def _check_features(
@@ -414,6 +456,13 @@ def picture() -> bytes:
     return tf.io.encode_jpeg(pixels, quality=95).numpy()
 
 
+def _test_pictures(spec: tf.TensorSpec | None) -> tf.Tensor:
+    """Returns the picture of `picture` as a batch of one image; its other pictures are missing."""
+    if spec is None or spec.shape.rank < 2:
+        return tf.constant([picture()])
+    return tf.constant([[picture(), *[b""] * (spec.shape[1] - 1)]])
+
+
 def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, tf.Tensor]]:
     """Calls the functions of a SavedModel once, to see whether they work.
 
@@ -435,7 +484,7 @@ def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, 
         described = tf.nest.flatten(signatures[name].structured_input_signature)
         specs = {spec.name: spec for spec in described if isinstance(spec, tf.TensorSpec)}
         inputs = {
-            "image_bytes": tf.constant([picture()]),
+            "image_bytes": _test_pictures(specs.get("image_bytes")),
             "features": tf.zeros([1, 2, specs["features"].shape[-1] if "features" in specs else 0]),
             "num_regions": tf.constant([2]),
             "seed": tf.constant([1], tf.int64),

@@ -6,14 +6,13 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import tensorflow as tf
 
 from tfcap import errors, progress
-from tfcap.data import clips, pictures
-from tfcap.files import read_bytes
+from tfcap.data import clips
 from tfcap.models.captioner import Captioner
 from tfcap.training.task import CaptionTask
 from tfcap.visualize import figures
@@ -185,7 +184,8 @@ def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, cou
     references = data.references(split)
     files = data.file_names(split)
     chosen = sorted(task.captions)[:count]
-    contents = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
+    names = data.picture_names(split)
+    contents = {i: read_picture(data.images, names[i], data.frames) for i in chosen}
     pictures = {i: picture for i, picture in contents.items() if picture is not None}
     shown = {i: _cell(data.vocab.shown(task.captions[i])) for i in chosen}
     rows = ["| image | caption | references |", "|---|---|---|"]
@@ -210,12 +210,15 @@ def write_samples(summaries: Summaries, task: CaptionTask, model: Captioner, cou
             tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
 
 
-def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
+def read_picture(
+    directory: str | None, names: Sequence[str], frames: int | None = None
+) -> tf.Tensor | None:
     """Reads a picture or clip from its file, and turns it upright.
 
     Args:
       directory: the directory of the files; None if the data has none.
-      name: the file name.
+      names: the file name, or those of several pictures of an image, which become one picture side
+        by side.
       frames: the number of frames to read of a clip, which become one picture side by side; None if
         the file is a single picture.
 
@@ -224,11 +227,9 @@ def read_picture(directory: str | None, name: str, frames: int | None = None) ->
     """
     if not directory:
         return None
-    path = os.path.join(directory, name)
+    paths = [os.path.join(directory, name) for name in names]
     try:
-        if frames:
-            return tf.constant(clips.sheet(clips.read_clip(path, frames)))
-        return tf.constant(pictures.read(read_bytes(path)))
+        return tf.constant(clips.sheet(clips.read_frames(paths, frames)))
     except (ValueError, OSError, tf.errors.OpError):
         return None
 

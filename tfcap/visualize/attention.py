@@ -156,8 +156,9 @@ def shown_paths(
     """Returns the pictures over which figures draw the regions: image id -> path.
 
     Images whose file does not exist are left out. For a clip this function makes a picture of the
-    frames that the model reads, row by row. Such a picture is a temporary file, which is removed
-    when the program ends. Clips that cannot be read are left out.
+    frames that the model reads, row by row, and for an image with several pictures one that shows
+    them side by side. Such a picture is a temporary file, which is removed when the program ends.
+    Images that cannot be read are left out.
 
     Args:
       data: the prepared data.
@@ -165,18 +166,21 @@ def shown_paths(
       directory: where the pictures are; None means the directory from which the data was prepared.
       ids: the images whose pictures are wanted; None means all images of the split.
     """
-    paths = data.picture_paths(split, directory)
+    views = data.view_paths(split, directory)
     if ids is not None:
-        paths = {image: paths[image] for image in ids if image in paths}
-    if not data.frames:
-        return paths
-    _SHEETS.append(tempfile.TemporaryDirectory(prefix="tfcap-sheets-"))
+        views = {image: views[image] for image in ids if image in views}
+    if not data.frames and data.views == 1:
+        return {image: paths[0] for image, paths in views.items()}
     sheets = {}
-    for image, path in paths.items():
-        stem = os.path.splitext(os.path.basename(path))[0]
+    _SHEETS.append(tempfile.TemporaryDirectory(prefix="tfcap-sheets-"))
+    for image, paths in views.items():
+        if not data.frames and len(paths) == 1:
+            sheets[image] = paths[0]
+            continue
+        stem = os.path.splitext(os.path.basename(paths[0]))[0]
         target = os.path.join(_SHEETS[-1].name, str(image), f"{stem}.png")
         try:
-            pixels = clips.sheet(clips.read_clip(path, data.frames))
+            pixels = clips.sheet(clips.read_frames(paths, data.frames))
         except (ValueError, OSError):
             continue  # as a picture that cannot be read, it is left out
         os.makedirs(os.path.dirname(target))

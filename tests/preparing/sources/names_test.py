@@ -60,12 +60,12 @@ def test_a_row_means_the_same_in_every_kind_of_json(tmp_path, name, kind):
     assert entries[0].split == ("train" if kind == "of splits" else None) and not source.skipped
 
 
-def test_of_several_pictures_of_a_caption_the_first_is_read_with_a_note(tmp_path, capsys):
+def test_a_caption_may_have_several_pictures(tmp_path):
     rows = [{"image_path": [f"{n}a.png", f"{n}b.png"][: n + 1], "report": "x"} for n in (0, 1, 2)]
     entries, _ = read(tmp_path / "annotation.json", together={"train": rows})
+    names = [("0a.png",), ("1a.png", "1b.png"), ("2a.png", "2b.png")]
+    assert [entry.pictures for entry in entries] == names
     assert [entry.file_name for entry in entries] == ["0a.png", "1a.png", "2a.png"]
-    note = "note: 2 captions have several pictures; the first is read\n"
-    assert note in capsys.readouterr().out
 
 
 def test_an_id_is_the_name_of_a_picture_only_where_nothing_else_is(tmp_path, capsys):

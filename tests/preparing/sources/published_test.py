@@ -70,7 +70,7 @@ GOLDEN = {
         3,
         (0, "CXR0_IM-7/0.png", "train", ("Both lungs hum in train .",)),
         (2, "CXR2_IM-7/0.png", "test", ("Both lungs hum in test .",)),
-        "2 captions have several pictures; the first is read",
+        "2 images have several pictures, up to 2",
     ),
     "ROCOv2": (
         "csv",
@@ -319,7 +319,8 @@ def test_the_command_of_a_data_set_reads_its_files(name, tmp_path, monkeypatch, 
     assert tuple(map(splits.count, ("train", "val", "test"))) == counts
     assert sum(len(entry.captions) for entry in result.entries) == captions
     assert (result.entries[0][:4], result.entries[-1][:4]) == (first, last)
-    assert all(os.path.exists(f"{given['images']}/{e.file_name}") for e in result.entries)
+    names = [picture for entry in result.entries for picture in entry.pictures]
+    assert all(os.path.exists(f"{given['images']}/{picture}") for picture in names)
     assert note in capsys.readouterr().out
     inputs.check_images(result.settings, result.entries)
 

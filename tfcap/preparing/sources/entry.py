@@ -77,6 +77,7 @@ class Entry(NamedTuple):
     Attributes:
       id: number of the image, unique in the data set; -1 until `Source.entries` numbers the images.
       file_name: path relative to the directory of pictures, with forward slashes and without "..".
+      further: the same of further pictures of the image, such as the other views of an X-ray study.
       split: "train", "val", "test" or another name; None if the source has no splits.
       captions: the captions as the file has them; empty if there are none.
       words: the words of each caption. `vocabulary.tokenize` sets them. Until then there are none,
@@ -109,6 +110,18 @@ class Entry(NamedTuple):
     id_column: str = ""
     rejected: tuple[str, ...] = ()
     domain: str = ""
+    further: tuple[str, ...] = ()
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """The file names of all pictures of the image."""
+        return (self.file_name, *self.further)
+
+    def renamed(self, change: Callable[[str], str]) -> "Entry":
+        """Returns a copy with other file names, the results of `change`."""
+        return self._replace(
+            file_name=change(self.file_name), further=tuple(map(change, self.further))
+        )
 
     @property
     def usable(self) -> bool:
@@ -135,7 +148,7 @@ class Entry(NamedTuple):
             raise ValueError(f"the id {self.id!r:.80} is not a whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words for word in words)):
             _check_text("a caption", text)
-        return self._replace(file_name=file_name(self.file_name, images))
+        return self.renamed(lambda name: file_name(name, images))
 
 
 def _check_text(what: str, text: object) -> None:
@@ -309,7 +322,7 @@ class Source:
             items are the arguments of `parse`.
           parse: a function that makes an `Entry` of a row. If it raises an error, the row is
             skipped, with the error as the reason.
-          join: whether rows with the same file name are captions of one image. If True, images
+          join: whether rows with the same pictures are captions of one image. If True, images
             without ids may get them from COCO's file names: if no image has an id, and all names
             are like `COCO_val2014_000000000042.jpg` with different numbers, these numbers become
             the ids.
@@ -320,10 +333,10 @@ class Source:
         Raises:
           ValueError: no row can be used, or more than `most_skipped` cannot be used.
         """
-        images: dict[str | int, Entry] = {}
+        images: dict[tuple[str, ...] | int, Entry] = {}
         conflict = ""  # between the ids of an image
         for location, entry in self.usable(rows, lambda *row: parse(*row).checked(self.images)):
-            first = images.setdefault(entry.file_name if join else len(images), entry)
+            first = images.setdefault(entry.pictures if join else len(images), entry)
             if first is entry:
                 continue
             if first.split != entry.split:
@@ -331,7 +344,7 @@ class Source:
                 continue
             if first.id != entry.id and not conflict:
                 conflict = f"{entry.file_name} has {_id_in_words(first)} and {_id_in_words(entry)}"
-            images[entry.file_name] = with_captions_of(first, entry)
+            images[entry.pictures] = with_captions_of(first, entry)
         left_out = "".join(f" {n} {note}." for note, n in (+self.notes).items())
         self._say_notes()
         if not images:

@@ -180,7 +180,7 @@ def entry_of(row: dict[str, Any], source: Source) -> Entry:
       ValueError: no column has the name of a picture, or a value cannot be used.
     """
     columns = columns_of(tuple(row))
-    name = _picture_name(row, columns, source)
+    name, *further = _picture_names(row, columns)
     if not columns.image and columns.painting and row.get(columns.split or "") == _UNUSED:
         raise LeftOut(f"of the split {_UNUSED}")
     used = _in_language(row, columns, source)
@@ -195,6 +195,7 @@ def entry_of(row: dict[str, Any], source: Source) -> Entry:
         numbered = {"id": -1}  # the column has the name of the picture
     return Entry(
         file_name=name,
+        further=tuple(further),
         split=split_in(row) if columns.split else None,
         captions=captions,
         rejected=rejected,
@@ -202,25 +203,22 @@ def entry_of(row: dict[str, Any], source: Source) -> Entry:
     )
 
 
-def _picture_name(row: dict[str, Any], columns: Columns, source: Source) -> str:
-    """Returns the name of the picture or clip of a row."""
+def _picture_names(row: dict[str, Any], columns: Columns) -> list[str]:
+    """Returns the names of the pictures of a row, or that of its clip."""
     if columns.image is not None:
         value = row[columns.image]
-        if isinstance(value, list) and value:
-            if len(value) > 1:
-                source.notes["captions have several pictures; the first is read"] += 1
-            value = value[0]
-        if is_web_address(value):
-            raise UsageError(f"The column {columns.image} has {value:.200}.{WEB_ADDRESSES}")
-        return value
+        names = value if isinstance(value, list) and value else [value]
+        if addresses := list(filter(is_web_address, names)):
+            raise UsageError(f"The column {columns.image} has {addresses[0]:.200}.{WEB_ADDRESSES}")
+        return names
     if columns.clip is not None:
         is_part = _plain(columns.clip) == _CLIP_COLUMNS[-1]
         times = [str(row[name]) for name in row if is_part and _plain(name) in ("start", "end")]
-        return "_".join([str(row[columns.clip]), *times])
+        return ["_".join([str(row[columns.clip]), *times])]
     if columns.painting:
-        return "{}/{}.jpg".format(*(row[name] for name in columns.painting))
+        return ["{}/{}.jpg".format(*(row[name] for name in columns.painting))]
     if columns.stem is not None:
-        return "" if row[columns.stem] is None else str(row[columns.stem])
+        return ["" if row[columns.stem] is None else str(row[columns.stem])]
     raise ValueError(f"the row has no column of pictures ({PICTURES}){names_in(row)}")
 
 

@@ -389,7 +389,7 @@ def reader(
             try:
                 entry = entry_of(values, source)
                 if row.folder and entry.file_name:
-                    entry = entry._replace(file_name=f"{row.folder}{entry.file_name}")
+                    entry = entry.renamed(lambda name: f"{row.folder}{name}")
                 return change(entry._replace(split=entry.split or row.split or None), source)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"the row cannot be read ({error}){names_in(values)}") from None

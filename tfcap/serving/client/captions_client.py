@@ -14,13 +14,15 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of pictures in a folder
 BUSY = (429, 502, 503, 504)  # HTTP answers after which the same request may succeed
 
 
@@ -68,6 +70,7 @@ class Client:
       timeout: largest number of seconds that the client waits for one answer.
       deadline: largest number of seconds for a request and its repetitions while the server is
         busy.
+      views: number of pictures of an image that the export reads; see `caption`.
       headers: further HTTP headers of each request, for example `{"Host": ...}` behind a gateway.
     """
 
@@ -79,22 +82,27 @@ class Client:
         timeout: float = 30.0,
         deadline: float = 120.0,
         headers: dict[str, str] | None = None,
+        views: int = 1,
     ):
         self.url = f"{url.rstrip('/')}/v1/models/{name}:predict"
         self.batch_size = max(1, batch_size)
         self.timeout = timeout
         self.deadline = deadline
+        self.views = views
         self.headers = {"Content-Type": "application/json", **(headers or {})}
 
     def caption(
-        self, pictures: Iterable[str | bytes | os.PathLike], seed: int | None = None
+        self,
+        pictures: Iterable[str | bytes | os.PathLike | Sequence[str | bytes | os.PathLike]],
+        seed: int | None = None,
     ) -> Iterator[Result]:
         """Sends pictures to the server; yields a `Result` for each, in their order.
 
         A picture that cannot be captioned raises no error: the `status` of its `Result` says why.
 
         Args:
-          pictures: paths of picture files, or their bytes.
+          pictures: paths of picture files, or their bytes. If `views` is not 1, also lists of
+            these or paths of folders, which are the pictures of one image.
           seed: a random seed, only for an export that draws captions at random: the picture at
             position i gets `seed` + i. None sends no seed.
 
@@ -107,16 +115,23 @@ class Client:
             sources: list[str] = []
             failed: dict[int, Result] = {}
             for index, (number, picture) in enumerate(batch):
-                sources.append("" if isinstance(picture, bytes) else os.fspath(picture))
+                if isinstance(picture, str | bytes | os.PathLike):
+                    picture = [picture]
+                parts = list(picture) or [b""]
+                sources.append("" if isinstance(parts[0], bytes) else os.fspath(parts[0]))
                 try:
-                    if not isinstance(picture, bytes):
-                        with open(picture, "rb") as file:
-                            picture = file.read()
+                    files = [file for part in parts for file in _files(part, self.views > 1)]
                 except OSError as error:
                     reason = f"the file cannot be read: {error.strerror}"
                     failed[index] = Result(sources[-1], status=reason)
                     continue
-                row = {"image_bytes": {"b64": base64.b64encode(picture).decode()}}
+                if not 0 < len(files) <= self.views:
+                    reason = f"an image of {len(files)} pictures, but the model reads {self.views}"
+                    failed[index] = Result(sources[-1], status=reason)
+                    continue
+                files += [b""] * (self.views - len(files))
+                encoded = [{"b64": base64.b64encode(file).decode()} for file in files]
+                row = {"image_bytes": encoded if self.views > 1 else encoded[0]}
                 rows.append(row if seed is None else {**row, "seed": number})
             answers = iter(self._halve(rows))
             for index, source in enumerate(sources):
@@ -167,6 +182,26 @@ class Client:
             pause = min(2 * pause, 5.0)
 
 
+def _files(picture: str | bytes | os.PathLike, has_views: bool) -> list[bytes]:
+    """Returns the bytes of a picture, or of the pictures in a folder: `2.png` before `10.png`."""
+
+    def key(name: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", name)
+        return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+    if isinstance(picture, bytes):
+        return [picture]
+    paths = [os.fspath(picture)]
+    if has_views and os.path.isdir(picture):
+        names = [name for name in os.listdir(picture) if name.lower().endswith(ENDINGS)]
+        paths = [os.path.join(picture, name) for name in sorted(names, key=key)]
+    files = []
+    for path in paths:
+        with open(path, "rb") as file:
+            files.append(file.read())
+    return files
+
+
 def _result(row: dict[str, Any]) -> Result:
     """Reads the answer to one picture."""
     captions = tuple(row["captions"])
@@ -186,11 +221,14 @@ def main(args: list[str] | None = None) -> int:
       The exit code: 0, or 1 if a picture has no caption or the server fails.
     """
     parser = argparse.ArgumentParser(description="Captions pictures with a server.")
-    parser.add_argument("pictures", nargs="+", help="Picture files.")
+    parser.add_argument("pictures", nargs="+", help="Picture files; with --views also folders.")
     parser.add_argument("--url", default="http://127.0.0.1:8501", help="Address of the server.")
     parser.add_argument("--name", default="captions", help="Name of the model.")
     parser.add_argument("--batch_size", type=int, default=8, help="Most pictures in a request.")
     parser.add_argument("--deadline", type=float, default=120, help="Seconds for all tries.")
+    parser.add_argument(
+        "--views", type=int, default=1, help="Pictures of an image that the export reads."
+    )
     parser.add_argument("--seed", type=int, help="Only if the export samples: a random seed.")
     options = vars(parser.parse_args(args))
     pictures = options.pop("pictures")

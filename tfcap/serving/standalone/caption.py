@@ -21,6 +21,7 @@ from PIL import Image, ImageFile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 CARD = "captioner.json"
+_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of pictures in a folder
 _END = 2  # the token that ends a caption; 0 and 1 are no words either
 _OUTPUTS = ["tokens", "scores", "log_probs"]
 
@@ -171,6 +172,20 @@ def resized(picture: np.ndarray, card: dict[str, Any]) -> np.ndarray:
     return np.concatenate([crops, crops[:, :, ::-1]])
 
 
+def stacked(pictures: Sequence[np.ndarray], card: dict[str, Any]) -> np.ndarray:
+    """Joins the resized pictures of an image, for a model that reads several.
+
+    Args:
+      pictures: results of `resized`, at most as many as `views` of the card.
+      card: the card.
+
+    Returns:
+      The pictures as float32 [views, ...]; -1 in the place of one that the image lacks.
+    """
+    missing = np.full_like(pictures[0], -1)
+    return np.stack([*pictures, *[missing] * (card["views"] - len(pictures))])
+
+
 def _spans(
     old: int, size: int, scale: np.float32, corner: int, antialias: bool, kernel: tuple[int, Any]
 ) -> list[tuple[int, np.ndarray]]:
@@ -231,8 +246,10 @@ class Captioner:
 
         return Interpreter(self._path, num_threads=self._threads).get_signature_runner()
 
-    def read(self, content: bytes) -> tuple[np.ndarray, int]:
+    def read(self, *contents: bytes) -> tuple[np.ndarray, int]:
         """Reads the bytes of a picture, or of features: a file .npy with float32 [R, F].
+
+        If the card has `views`, an image may have several pictures: at most so many `contents`.
 
         Returns:
           One of what `caption` takes, and its number of regions; for a picture that is 0.
@@ -240,8 +257,13 @@ class Captioner:
         Raises:
           ValueError: the file cannot be read.
         """
+        most = self.card.get("views", 1)
+        if not 0 < len(contents) <= most:
+            raise ValueError(f"an image of {len(contents)} pictures. Give 1 to {most}.")
         if "regions" not in self.card:
-            return resized(pixels(content), self.card), 0
+            pictures = [resized(pixels(content), self.card) for content in contents]
+            return stacked(pictures, self.card) if most > 1 else pictures[0], 0
+        [content] = contents
         if not content.startswith(b"\x93NUMPY"):
             raise ValueError("it is no file that numpy.save wrote.")
         features = np.load(io.BytesIO(content), allow_pickle=False).astype(np.float32)
@@ -323,10 +345,35 @@ class Captioner:
         return caption
 
 
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+def _contents(path: str) -> list[bytes]:
+    """Reads a file; or the pictures in a folder, which are those of one image.
+
+    Their order is that of the numbers in their names: `2.png` comes before `10.png`.
+    """
+    names = [""]
+    if os.path.isdir(path):
+        names = [name for name in os.listdir(path) if name.lower().endswith(_ENDINGS)]
+        names.sort(key=_by_numbers)
+    contents = []
+    for name in names:
+        with open(os.path.join(path, name) if name else path, "rb") as file:
+            contents.append(file.read())
+    return contents
+
+
 def main() -> None:
     """Prints a line for each picture: its path, a tab and its caption."""
     parser = argparse.ArgumentParser(description="Captions pictures.")
-    parser.add_argument("pictures", nargs="+", help="files of pictures, or .npy of features")
+    parser.add_argument(
+        "pictures",
+        nargs="+",
+        help="files of pictures, or .npy of features; or folders of the pictures of an image",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of a model that draws samples")
     parser.add_argument("--threads", type=int, help="number of threads")
     args = parser.parse_args()
@@ -336,8 +383,7 @@ def main() -> None:
     failed = 0
     for i, path in enumerate(args.pictures):
         try:
-            with open(path, "rb") as file:
-                image, regions = captioner.read(file.read())
+            image, regions = captioner.read(*_contents(path))
         except (OSError, ValueError, EOFError) as error:
             reason = getattr(error, "strerror", None) or error
             print(f"error: {path}: {reason}", file=sys.stderr)
