@@ -127,6 +127,26 @@ def test_each_model_has_a_row_with_its_strongest_region_outlined(monkeypatch):
             np.testing.assert_allclose(outlined(panel), expected, atol=1)
 
 
+def test_the_caption_above_a_figure_goes_on_in_the_next_line(monkeypatch):
+    """So a report of 60 words makes the page higher, and not wider."""
+    titles = []
+    real = figures._lines
+    monkeypatch.setattr(figures, "_lines", lambda *title: titles.append(real(*title)) or titles[-1])
+    report = attended(" ".join(["cardiomediastinal", "silhouette"] * 30))
+    page = image(figures.figure(GREY, report, size=SIZE))
+    beside = image(figures.compared(GREY, [("X-LAN", report), ("m-RNN", report)], SIZE))
+    for pixels, lines, heads in ((page, titles[0], 1), (beside, titles[1], 2)):
+        assert pixels.shape[1] == 1500 and 4 < len(lines) < 9
+        assert " ".join(lines).count("silhouette") == 30
+        assert 1000 < max(map(len, lines)) * 9 <= 1500 - 60
+        rows = {1: 11, 2: 2 * 9}[heads]
+        assert pixels.shape[0] < heads * (40 + 9 * 18) + rows * (60 + 44) + 20
+    # Below the last line stands the picture.
+    top = 12 + 24 + 18 * (len(titles[0]) - 1)
+    np.testing.assert_array_equal(page[top : top + 60, 12:102], GREY)
+    assert (page[top - 30 : top - 6, 12:900] < 128).any()
+
+
 def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overwritten(tmp_path):
     pictures = {3: tmp_path / "dog.png", 5: tmp_path / "b" / "dog.jpg", 7: tmp_path / "broken.png"}
     (tmp_path / "b").mkdir()

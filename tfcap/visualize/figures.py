@@ -37,6 +37,10 @@ _BELOW = 30  # below a panel of `compared`
 _MARGIN = 12  # of the page
 _HEAD = 30  # above the panels of a model
 _COLUMNS = 8  # panels in a row of `compared`, the picture included
+_LINE = 18  # from one line of a title to the next
+_LETTER = 9  # width of a letter of a title
+_BESIDE = 60  # beside a title
+_LONGEST = 1500  # width of a page that a title makes wider than its panels
 _TITLES = {
     "attention": "attention",
     "contribution": "contribution of the regions (gradient x input)",
@@ -165,10 +169,11 @@ def figure(
     width = small.shape[1] // scale
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    top = _MARGIN + 24
-    across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, 60 + 8 * fonts.width(title))
+    across = max(2 * _MARGIN + columns * (width + _GAP) - _GAP, _width_of([title]))
+    lines = _lines(title, across)
+    top = _MARGIN + 24 + _LINE * (len(lines) - 1)
     page = _page(top + rows * (height + _LABEL + _GAP), across, scale)
-    labels = [_title(_MARGIN + 4, title)]
+    labels = _title(_MARGIN + 4, lines)
     for number, (pixels, word, note) in enumerate(zip(panels, words, notes, strict=True)):
         row, column = divmod(number, columns)
         x = _MARGIN + column * (width + _GAP)
@@ -202,15 +207,17 @@ def compared(
         f"{name}: {attended.caption}   ({attended.kind}, {_uniform(attended)})"
         for name, attended in models
     ]
-    across = 2 * _MARGIN + max(_COLUMNS * (width + _GAP) - _GAP, 8 * max(map(fonts.width, titles)))
+    across = max(2 * _MARGIN + _COLUMNS * (width + _GAP) - _GAP, _width_of(titles))
+    heads = [_lines(title, across) for title in titles]
     rows = [math.ceil(max(1, len(attended.words)) / (_COLUMNS - 1)) for _, attended in models]
     step = height + _BELOW + _GAP  # from one row to the next
-    page = _page(_MARGIN + sum(_HEAD + count * step for count in rows), across)
+    tall = sum(_HEAD + _LINE * (len(lines) - 1) for lines in heads) + sum(rows) * step
+    page = _page(_MARGIN + tall, across)
     labels = []
     top = _MARGIN
-    for (_, attended), title, count in zip(models, titles, rows, strict=True):
-        labels.append(_title(top + _HEAD // 2 - 4, title))
-        top += _HEAD
+    for (_, attended), lines, count in zip(models, heads, rows, strict=True):
+        labels += _title(top + _HEAD // 2 - 4, lines)
+        top += _HEAD + _LINE * (len(lines) - 1)
         page[top : top + height, _MARGIN : _MARGIN + width] = small
         full = full_strength(attended.weights)
         words = zip(attended.words, attended.weights, strict=True)
@@ -406,8 +413,29 @@ class _Label(NamedTuple):
     colour: str
 
 
-def _title(y: int, text: str) -> _Label:
-    return _Label(_MARGIN, y, text, 12, "left", "#333333")
+def _title(y: int, lines: Sequence[str]) -> list[_Label]:
+    return [
+        _Label(_MARGIN, y + _LINE * number, line, 12, "left", "#333333")
+        for number, line in enumerate(lines)
+    ]
+
+
+def _width_of(titles: Sequence[str]) -> int:
+    """Returns the width of a page for titles of one line each, at most `_LONGEST`."""
+    return min(_LONGEST, _BESIDE + _LETTER * max(map(fonts.width, titles)))
+
+
+def _lines(title: str, across: int) -> list[str]:
+    """Breaks a title at spaces into lines that a page of the width `across` has room for."""
+    room = (across - _BESIDE) // _LETTER
+    lines = [""]
+    for word in title.split(" "):
+        longer = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and fonts.width(longer) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def _paste(page, pixels, x, y, word, note, scale=1) -> list[_Label]:
