@@ -1,0 +1,71 @@
+"""Captions of 150 words, such as reports, train and decode with every system."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import seeds, small_models
+from helpers.sizes import FEATURES, VOCABULARY
+from helpers.small_models import SIZES
+
+from tfcap import models
+from tfcap.decoding.beams import beam_search
+from tfcap.decoding.options import Options
+from tfcap.decoding.sampling import sample
+from tfcap.decoding.scores import word_log_probs
+from tfcap.ids import EOS, PAD
+
+LENGTH = 150
+
+
+@pytest.fixture(scope="module", params=small_models.params(SIZES))
+def model(request):
+    seeds.set_seed(1)
+    sizes = SIZES[request.param]
+    if "positions" in sizes:
+        sizes = sizes | {"positions": LENGTH}
+    return models.build(request.param, VOCABULARY, LENGTH, FEATURES, **sizes)
+
+
+@pytest.fixture(scope="module")
+def found(model, batch):
+    """The tokens [B, 2, T] that beam search finds, with their scores [B, 2]."""
+
+    @tf.function(autograph=False)
+    def search(features, mask):
+        context = model.encode({"features": features, "mask": mask})
+        options = Options(beam=2, min_length=LENGTH - 2)
+        return beam_search(model, context, LENGTH, options)[:2]
+
+    return search(batch["features"], batch["mask"])
+
+
+def test_beam_search_scores_150_words_as_teacher_forcing_does(model, batch, found):
+    """The words of the search come from the cache of `step`, those of teacher forcing do not."""
+    tokens, scores = found
+    assert (np.count_nonzero(tokens.numpy() != PAD, axis=-1) >= LENGTH - 1).all()
+    flat = tf.reshape(tokens, (-1, LENGTH))
+    logps = word_log_probs(model, model.encode(batch), flat).numpy()
+    np.testing.assert_allclose(logps.sum(-1).reshape(scores.shape), scores, rtol=1e-4)
+    assert np.abs(logps[:, 100:]).max() > 0.1
+
+
+def test_a_gradient_and_samples_reach_word_150(model, batch, found):
+    tokens = found[0][:, :1]
+    numbers = tf.fill((len(tokens), LENGTH), 0.5)
+
+    @tf.function(autograph=False)
+    def step(features, mask, tokens):
+        inputs = {"features": features, "mask": mask}
+        with tf.GradientTape() as tape:
+            context = model.encode(inputs, training=True)
+            words = tf.reshape(tokens, (-1, LENGTH))
+            last = word_log_probs(model, context, words, training=True)[:, LENGTH - 3]
+            loss = -tf.reduce_mean(last)
+        drawn = sample(model, model.encode(inputs), LENGTH, numbers, Options(min_length=LENGTH))
+        return tape.gradient(loss, model.trainable_variables), *drawn
+
+    gradients, drawn, logps = step(batch["features"], batch["mask"], tokens)
+    norms = [float(tf.norm(tf.convert_to_tensor(g))) for g in gradients if g is not None]
+    assert np.isfinite(norms).all() and max(norms) > 0
+    assert (drawn.numpy() != PAD).all() and (drawn.numpy() != EOS).all()
+    assert np.isfinite(logps).all()
