@@ -20,10 +20,7 @@ LENGTH = 150
 @pytest.fixture(scope="module", params=small_models.params(SIZES))
 def model(request):
     seeds.set_seed(1)
-    sizes = SIZES[request.param]
-    if "positions" in sizes:
-        sizes = sizes | {"positions": LENGTH}
-    return models.build(request.param, VOCABULARY, LENGTH, FEATURES, **sizes)
+    return models.build(request.param, VOCABULARY, LENGTH, FEATURES, **SIZES[request.param])
 
 
 @pytest.fixture(scope="module")

@@ -220,16 +220,13 @@ class ExpansionNet(Captioner):
         `dynamic`.
       reduce: whether an affine map of the outputs of all layers is added to the output of the last
         layer, in the encoder and in the decoder.
-      positions: number of learned position vectors, at least `max_length`.
+      positions: number of learned position vectors; `max_length`, if that is more.
       region_dropout: dropout rate on the embedded regions.
       word_dropout: dropout rate on the embedded words, before they are multiplied by sqrt(D) and
         the position vectors are added.
       block_dropout: dropout rate inside and after each block, feed-forward blocks included.
       reduce_dropout: dropout rate on the affine map of the outputs of all layers, see `reduce`.
       **kwargs: `region_positions` and `standardize`, see `Captioner`.
-
-    Raises:
-      ValueError: `positions` is less than `max_length`.
 
     Example:
       >>> sizes = dict(vocab_size=20, max_length=5, feature_dim=6, width=16)
@@ -264,17 +261,12 @@ class ExpansionNet(Captioner):
         super().__init__(*sizes, **kwargs)
         common.check_choice("encoder_block", encoder_block, ENCODER_BLOCKS)
         common.check_choice("decoder_block", decoder_block, DECODER_BLOCKS)
-        if self.max_length > positions:
-            raise ValueError(
-                f"`positions` must be at least max_length, {self.max_length} (the number of "
-                f"words of the longest caption), not {positions}."
-            )
         self.width = width
         self.reduce = reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.embed_tokens = _table(self.vocab_size, width, "embed_tokens")
-        self.embed_positions = _table(positions, width, "embed_positions")
+        self.embed_positions = _table(max(positions, self.max_length), width, "embed_positions")
         self.word_dropout = Dropout(word_dropout, name="word_dropout")
         # The layers of both stacks.
         shared: dict[str, Any] = dict(
