@@ -1,4 +1,4 @@
-"""Words of languages without spaces: cut, joined, and cut again."""
+"""Words of languages without spaces and of reports: cut, joined, and cut again."""
 
 import marshal
 import os
@@ -128,6 +128,60 @@ def test_a_missing_package_is_named(monkeypatch, tokens, module, command):
     with pytest.raises(errors.UsageError, match=f"`tokens={tokens}` needs .*{command}"):
         segmentation.words_of(["狗"], tokens)
     segmentation.segmenter.cache_clear()
+
+
+# Words that the code of R2Gen makes of a report; with MIMIC-CXR others, where two are given.
+REPORTS = [
+    (
+        "The heart is normal. Lungs are clear, no effusion.",
+        "the heart is normal . lungs are clear no effusion .",
+    ),
+    (
+        "1. No acute disease. 2. Stable (2.5 cm) nodule. 3. Follow-up.",
+        "no acute disease . stable 25 cm nodule . follow-up .",
+    ),
+    (
+        "Normal.. XXXX cathet'er/line; tip at T5. Clear",
+        "normal . xxxx catheterline tip at t5 . clear .",
+    ),
+    (
+        "Findings:\nThe heart  is ___ normal.\n2. Clear lungs",
+        "findings the heart is normal 2 . clear lungs .",
+        "findings the heart is normal . clear lungs .",
+    ),
+    (
+        "Heart size . is = normal @ T11. next . . end",
+        "heart size . is normal t1next . . end .",
+    ),
+    (
+        'A B. C? D! "quoted" [x] {y} 50% & <tag> ~#$',
+        "a b . c d quoted x y 50 tag ~#$ .",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "iu_xray", "mimic_cxr"), [(*r, r[-1])[:3] for r in REPORTS])
+def test_reports_have_the_words_of_r2gen(text, iu_xray, mimic_cxr):
+    assert cut(text, "iu_xray") == iu_xray
+    assert cut(text, "mimic_cxr") == mimic_cxr
+    for tokens, words in (("iu_xray", iu_xray), ("mimic_cxr", mimic_cxr)):
+        assert cut(words, tokens) == words
+
+
+def test_a_report_is_joined_and_found_again():
+    words = "the heart is normal . <unk> x-ray . no 25 cm nodule .".split()
+    caption = segmentation.joined(words)
+    assert caption == "the heart is normal. <unk> x-ray. no 25 cm nodule."
+    assert cut(caption, "iu_xray") == " ".join(words).replace("<unk>", "unk")
+    assert segmentation.written(" ".join(words), "iu_xray") == " ".join(words)
+
+
+def test_a_report_of_a_model_stays_as_it_is():
+    """It may end in the middle of a sentence, or with an unknown word."""
+    for words in ("no edema . the heart", "no <unk> . level 2 . t1 .", ""):
+        assert cut(words, "mimic_cxr") == words
+    assert cut("no edema", "mimic_cxr") == "no edema ."
+    assert cut(" ... ", "mimic_cxr") == ""
 
 
 def test_which_ways_are_cut_here():

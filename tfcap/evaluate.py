@@ -5,6 +5,7 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
+import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from tfcap import cli, errors, segmentation
 from tfcap.arguments import argument, arguments, takes
 from tfcap.inference.rerank_arguments import RerankArguments
-from tfcap.inference.subject import Other, Subject, named_paths, subject_of_captions, subject_of_run
+from tfcap.inference.subject import (
+    Other,
+    Subject,
+    cut_references,
+    named_paths,
+    subject_of_captions,
+    subject_of_run,
+)
 from tfcap.metrics import bootstrap, chair, diversity, inputs, results
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.domains import score_domains
@@ -27,7 +35,14 @@ if TYPE_CHECKING:
     from tfcap.inference.rerank import ConsensusReranker
 
 # Arguments that need references.
-_OF_REFERENCES = ("metrics_file", "per_image", "report", "perplexity", "diversity")
+_OF_REFERENCES = (
+    "metrics_file",
+    "per_image",
+    "report",
+    "cut_references",
+    "perplexity",
+    "diversity",
+)
 
 
 @arguments
@@ -65,6 +80,11 @@ class Evaluate(
     batch_size: int = argument("Number of images decoded together.", default=50, least=1)
     limit: int = argument(
         "Use only so many images, the first of the split; 0 uses all.", default=0, least=0
+    )
+    cut_references: bool = argument(
+        "Compare with the references as training reads them: cut at `task.max_length`, and with "
+        "<unk> for rare words, as R2Gen's scores of reports do.",
+        default=False,
     )
     perplexity: bool = argument(
         "Also compute the perplexity of the references (base 2).", default=False
@@ -192,6 +212,11 @@ def _check(args: Evaluate) -> None:
             "With `predictions`, `rerank` needs `data_dir`, the prepared data in which it finds "
             "similar images. Give it, or leave out `rerank`."
         )
+    if args.predictions is not None and args.cut_references:
+        raise errors.UsageError(
+            "`cut_references` needs a run, which has the words and the length. Give `model_dir` in "
+            "place of `predictions`, or leave out `cut_references`."
+        )
     if args.submission and args.limit:
         raise errors.UsageError(
             "`submission` takes the captions of a whole split. Leave out `limit`."
@@ -229,6 +254,9 @@ def _load_run(args: Evaluate) -> Subject:
             f"Split {args.split} has no reference captions. Leave out what needs them: "
             f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
         )
+    if args.cut_references:
+        references = cut_references(subject.references, run.vocab, run.params.task.max_length)
+        subject = dataclasses.replace(subject, references=references)
     return subject
 
 
@@ -416,6 +444,7 @@ def _score(
             scores = comparison.scores[subject.name]
         else:
             scores = scorer.score(subject.references, captions.best())
+        scores.notes.extend(_notes_on_references(args, subject))
         if subject.domains:
             scores.domains.update(
                 score_domains(scores, subject.references, captions.best(), subject.domains, scorer)
@@ -443,6 +472,19 @@ def _score(
         attention = {name: other.attention for name, other in compared.items()}
         _report(args, subject, texts, comparison, attention)
     return scores
+
+
+def _notes_on_references(args: Evaluate, subject: Subject) -> list[str]:
+    """Says how long the compared references are, where published scores differ in it."""
+    if args.cut_references and subject.run:
+        length = subject.run.params.task.max_length
+        return [
+            f"references were cut to {length} words, and their words outside of the vocabulary are "
+            "<unk>"
+        ]
+    if subject.tokens in segmentation.REPORTS:
+        return ["references are whole; R2Gen's code cuts them, as `cut_references` does"]
+    return []
 
 
 def _in_words(

@@ -2,12 +2,14 @@
 
 The setting `tokens` of prepared data names the way: `raw` splits captions at spaces and punctuation
 (`tfcap.data.tokens`), and `given` takes the words that the caption file lists. All other ways are
-in this module. They serve languages that put no spaces between words: `characters`, and the word
+in this module. Most serve languages that put no spaces between words: `characters`, and the word
 segmenters `jieba` (Chinese), `fugashi` (Japanese) and `pythainlp` (Thai), which are optional
-packages.
+packages. They cut a caption and the same caption with other spaces or punctuation into the same
+words. So they find the words of a model again in a caption that was joined to be shown.
 
-A way of this module cuts a caption and the same caption with other spaces or punctuation into the
-same words. So it finds the words of a model again in a caption that was joined to be shown.
+`iu_xray` and `mimic_cxr` clean reports of X-ray pictures as the code of R2Gen does (Chen et al.,
+"Generating Radiology Reports via Memory-driven Transformer", EMNLP 2020; modules/tokenizers.py in
+github.com/zhjohnchan/R2Gen). Their words have a `.` behind each sentence.
 """
 
 import functools
@@ -32,18 +34,26 @@ NO_SPACES = (
     "\u1780-\u17df"  # Khmer
 )
 RAW, GIVEN, CHARACTERS = "raw", "given", "characters"
+IU_XRAY, MIMIC_CXR = "iu_xray", "mimic_cxr"
+# Way of cleaning reports -> the words of a report that R2Gen's command for the data set reads. Its
+# `max_seq_length`, 60 and 100, counts the start mark, too.
+REPORTS = {IU_XRAY: 59, MIMIC_CXR: 99}
 # Way -> the packages that it needs, as pip names them. A dictionary counts as a package.
 _PACKAGES = {
     CHARACTERS: (),
     "jieba": ("jieba",),
     "fugashi": ("fugashi", "unidic-lite"),
     "pythainlp": ("pythainlp",),
+    IU_XRAY: (),
+    MIMIC_CXR: (),
 }
 WAYS = (RAW, GIVEN, *_PACKAGES)
 # What `joined` looks for in words with spaces between them, one after the other, to leave its group
 # in place of it. The expressions are those of Python, RE2 and JavaScript.
-JOINING = (f"([{NO_SPACES}]) ", f" ([{NO_SPACES}])")
+JOINING = (f"([{NO_SPACES}]) ", f" ([{NO_SPACES}])", r" (\.)")
 _IN_SCRIPT_WITHOUT_SPACES = re.compile(f"[{NO_SPACES}]")
+# What R2Gen's code removes from a sentence. Its :-\[ are all characters from : to [, so - stays.
+_NOT_OF_REPORTS = re.compile(r"""["'/\\.,?;*!%^&_+():-\[\]{}]""")
 
 
 def is_cut(tokens: str) -> bool:
@@ -63,7 +73,7 @@ def has_no_spaces(tokens: str) -> bool:
     Args:
       tokens: the way in which captions are cut, one of `WAYS`.
     """
-    return tokens in _PACKAGES
+    return is_cut(tokens) and tokens not in REPORTS
 
 
 def described(tokens: str) -> str:
@@ -75,6 +85,12 @@ def described(tokens: str) -> str:
     how = f"were cut into words by {version(tokens)}"
     if tokens == CHARACTERS:
         how = "have each letter of a script without spaces as a word"
+    if tokens in REPORTS:
+        name = "IU X-Ray" if tokens == IU_XRAY else "MIMIC-CXR"
+        how = (
+            f"were cleaned as R2Gen's code cleans reports of {name}, and the full stop behind a "
+            "sentence is a word"
+        )
     return f"captions and references {how}"
 
 
@@ -96,6 +112,11 @@ def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
     segmenter gets the letters of such scripts alone, without the spaces and the punctuation between
     them.
 
+    The words of reports are exactly those of R2Gen's code, without a normal form. That code removes
+    the numbers of lists up to 5, and with them such a number at the end of a sentence. A report
+    that has spaces between its words and behind each sentence a word `.` stays as it is: it may
+    have been cut.
+
     Args:
       texts: captions, joined or with spaces between their words.
       tokens: the way in which captions are cut, for which `is_cut` is true. The others are those
@@ -110,7 +131,11 @@ def words_of(texts: Iterable[str], tokens: str) -> list[list[str]]:
     Example:
       >>> words_of(["两只狗在 T恤上。", "2匹の犬"], "characters")
       [['两', '只', '狗', '在', 't', '恤', '上'], ['2', '匹', 'の', '犬']]
+      >>> print(*words_of(["1. Heart size normal. 2. No X-ray change (2.5 cm)"], "iu_xray")[0])
+      heart size normal . no x-ray change 25 cm .
     """
+    if tokens in REPORTS:
+        return [_words_of_report(text, tokens) for text in texts]
     if tokens == CHARACTERS:
         return [_units(text) for text in texts]
     segment = segmenter(tokens)
@@ -121,7 +146,7 @@ def joined(words: Iterable[str]) -> str:
     """Joins words to a caption as people write it.
 
     Two words have a space between them, unless one of the two letters that touch belongs to a
-    script without spaces.
+    script without spaces, or the second word is the full stop of a report.
 
     Args:
       words: the words of a caption.
@@ -139,14 +164,34 @@ def joined(words: Iterable[str]) -> str:
 def written(caption: str, tokens: str) -> str:
     """Returns a caption of a model as a file of captions has it.
 
-    It is joined if `words_of` finds its words again. The words of the way `given` keep the spaces
-    between them.
+    It is joined if `words_of` finds its words again. The words of the way `given` and those of
+    reports keep the spaces between them.
 
     Args:
       caption: the words of the caption with spaces between them.
       tokens: the way in which the captions of the model's data are cut, one of `WAYS`.
     """
-    return joined(caption.split()) if is_cut(tokens) else caption
+    return joined(caption.split()) if has_no_spaces(tokens) else caption
+
+
+def _words_of_report(report: str, tokens: str) -> list[str]:
+    words = report.split()
+    if "." in words and all(map(_is_of_clean_report, words)):
+        return words
+    if tokens == MIMIC_CXR:
+        report = re.sub(" +", " ", report.replace("\n", " "))
+    report = re.sub(r"\.+", ".", report).replace("1. ", "")
+    for before in (". ", " "):
+        for number in "2345":
+            report = report.replace(f"{before}{number}. ", ". ")
+    sentences = report.strip().lower().split(". ")
+    words = [word for text in sentences for word in (*_NOT_OF_REPORTS.sub("", text).split(), ".")]
+    return words if set(words) > {"."} else []
+
+
+def _is_of_clean_report(word: str) -> bool:
+    is_clean = word == word.lower() and not _NOT_OF_REPORTS.search(word)
+    return is_clean or word in (".", "<unk>")
 
 
 def _units(text: str) -> list[str]:

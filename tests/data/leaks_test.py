@@ -125,3 +125,11 @@ def test_sentences_of_several_captions_are_counted(monkeypatch):
     assert (result.total, result.repeated) == (10, 7)
     assert result.examples[0] == ("no edema", 3)
     assert dict(result.examples[1:]) == {"the heart is normal": 2, "肺は正常": 2}
+
+
+def test_sentences_of_reports_are_those_of_their_cleaned_words():
+    reports = ["1. No edema. 2. Size 1.5 cm.", "Size (15) cm.. no edema. no edema", "no edema . x"]
+    result = leaks.repeated_sentences(reports, "iu_xray")
+    assert (result.total, result.repeated) == (6, 5)
+    assert result.examples == [("no edema", 3), ("size 15 cm", 2)]
+    assert "size 15 cm" not in dict(leaks.repeated_sentences(reports).examples)

@@ -209,13 +209,23 @@ def repeated_sentences(captions: Iterable[str], way: str = segmentation.RAW) -> 
     counts: Counter[str] = Counter()
     captions = iter(captions)
     while chunk := list(itertools.islice(captions, _CHUNK)):
-        parts = [_SENTENCE_END.split(caption) for caption in chunk]
-        words = _in_words(itertools.chain.from_iterable(parts), way)
-        for part in parts:
-            counts.update(set(itertools.islice(words, len(part))) - {""})
+        for sentences in _in_sentences(chunk, way):
+            counts.update(set(sentences) - {""})
     repeated = sum(count for count in counts.values() if count > 1)
     examples = [(text, count) for text, count in counts.most_common(_SHOWN) if count > 1]
     return Sentences(counts.total(), repeated, examples)
+
+
+def _in_sentences(captions: Sequence[str], way: str) -> Iterator[list[str]]:
+    """Yields the sentences of each caption in the form of `_in_words`; some may be empty."""
+    if way in segmentation.REPORTS:
+        for words in segmentation.words_of(captions, way):
+            yield [sentence.strip() for sentence in " ".join(words).split(".")]
+        return
+    parts = [_SENTENCE_END.split(caption) for caption in captions]
+    words = _in_words(itertools.chain.from_iterable(parts), way)
+    for part in parts:
+        yield list(itertools.islice(words, len(part)))
 
 
 def _in_words(texts: Iterable[str], way: str) -> Iterator[str]:

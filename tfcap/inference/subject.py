@@ -16,6 +16,7 @@ from tfcap.visualize.attended import Attended, Kind
 
 if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
+    from tfcap.data.tokens import Vocab
     from tfcap.decoding.search import Search
     from tfcap.runs import Run
 
@@ -214,6 +215,26 @@ def subject_of_captions(
     return Subject(
         name, split, list(texts), texts, domains, captions=captions, data=data, tokens=tokens
     )
+
+
+def cut_references(
+    references: Mapping[int, Sequence[str]], vocab: "Vocab", max_length: int
+) -> dict[int, list[str]]:
+    """Returns references as the words that training reads, with spaces between them.
+
+    A longer reference is cut, and words outside of the vocabulary are `<unk>`.
+
+    Args:
+      references: image id -> references.
+      vocab: the vocabulary of the run.
+      max_length: largest number of words of a caption, the end mark included.
+    """
+    from tfcap.inference.likelihood import encode_captions
+
+    flat = [text for texts in references.values() for text in texts]
+    encoded = encode_captions(vocab, flat, max_length)
+    cut = iter(vocab.detokenize(encoded.tokens, joined=False).numpy())
+    return {image: [next(cut).decode() for _ in texts] for image, texts in references.items()}
 
 
 def tokens_of_directory(references: object) -> str:

@@ -172,8 +172,14 @@ class Vocabulary:
             share = 100 * (1 - ids.count(UNK) / max(len(ids), 1))
             kind = "training captions" if train else "captions"
             _log.info(f"{settings.vocab} has {share:.1f} % of the words of the {kind}")
-        if note := cut_note(lengths(train), MAX_LENGTH):
+        counts = lengths(train)
+        if note := cut_note(counts, MAX_LENGTH):
             _log.info(f"note: {note}")
+        if most := segmentation.REPORTS.get(settings.tokens):
+            _log.info(
+                f"note: R2Gen's code cuts reports, too: task.max_length={most} cuts the same "
+                f"{sum(counts[most:])} of {sum(counts)} training captions"
+            )
 
     def _counts(self, images: Iterable[Entry]) -> collections.Counter[str]:
         """Returns how often each word occurs in the splits that the vocabulary counts."""
