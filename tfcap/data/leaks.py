@@ -219,8 +219,8 @@ def repeated_sentences(captions: Iterable[str], way: str = segmentation.RAW) -> 
 def _in_sentences(captions: Sequence[str], way: str) -> Iterator[list[str]]:
     """Yields the sentences of each caption in the form of `_in_words`; some may be empty."""
     if way in segmentation.REPORTS:
-        for words in segmentation.words_of(captions, way):
-            yield [sentence.strip() for sentence in " ".join(words).split(".")]
+        for report in segmentation.words_of(captions, way):
+            yield [sentence.strip() for sentence in " ".join(report).split(".")]
         return
     parts = [_SENTENCE_END.split(caption) for caption in captions]
     words = _in_words(itertools.chain.from_iterable(parts), way)
