@@ -370,3 +370,24 @@ def test_ready_made_features_are_an_input(run, tmp_path):
     assert done.stdout == f"{tmp_path}/features.npy\t{wanted.numpy()[0, 0].decode()}\n"
     with pytest.raises(ValueError, match="reads features, not pictures"):
         tfcap.load(tmp_path / "out")
+
+
+def test_a_constant_that_shares_its_bytes_with_a_halved_one_stays():
+    """The zeros that tokens and scores of long captions begin with are stored once."""
+
+    def function(x):
+        state = (tf.constant(0), tf.zeros([1, 300]), tf.zeros([1, 300], tf.int32))
+        _, sums, counts = tf.while_loop(
+            lambda index, *_: tf.cast(index, tf.float32) < x[0, 0],
+            lambda index, sums, counts: (index + 1, sums + x, counts + 1),
+            state,
+        )
+        return {"sums": sums, "counts": counts}
+
+    traced = tf.function(function, autograph=False).get_concrete_function(
+        x=tf.TensorSpec([1, 300], name="x")
+    )
+    content = portable.litert(portable.Function(traced, {}, tf.Module()), "float16")
+    runner = interpreter.Interpreter(model_content=content).get_signature_runner()
+    result = runner(x=np.full((1, 300), 3.0, np.float32))
+    assert (result["sums"] == 9).all() and (result["counts"] == 3).all()

@@ -401,7 +401,8 @@ def _halved(content: bytes) -> bytes:
             tensor.buffer = 0  # the buffer of tensors without constant values
             operators.append(operator)
         graph.operators = operators + graph.operators
-    for replaced in halves:
+    used = {tensor.buffer for graph in model.subgraphs for tensor in graph.tensors}
+    for replaced in halves.keys() - used:  # zeros of another type may have the same bytes
         model.buffers[replaced].data = None
     builder = flatbuffers.Builder(len(content))
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
