@@ -106,15 +106,17 @@ def count_ngrams(
     for n in range(1, MAX_NGRAM + 1):
         positions = np.flatnonzero(room >= n)
         # Two numbers identify an n-gram, so that a key fits into 63 bits with any vocabulary.
-        keys, numbers = np.unique(
-            prefix[positions] * base + words[positions + n - 1], return_inverse=True
-        )
-        before, last = np.divmod(keys, base)
+        keys = prefix[positions] * base + words[positions + n - 1]
+        # Stable, so that the places of an n-gram stay in the order of the images.
+        order = np.argsort(keys, kind="stable")
+        keys, images_of_keys = keys[order], image[positions[order]]
+        is_first = np.diff(keys, prepend=-1) != 0  # place of its n-gram
+        is_new = is_first | (np.diff(images_of_keys, prepend=-1) != 0)  # image of the n-gram
+        prefix[positions[order]] = np.cumsum(is_first) - 1
+        before, last = np.divmod(keys[is_first], base)
         distinct = distinct[before]
         distinct[:, n - 1] = last
-        prefix[positions] = numbers
-        pairs = np.unique(numbers * images + image[positions])
-        count = np.bincount(pairs // images, minlength=len(keys))
+        count = np.add.reduceat(is_new, np.flatnonzero(is_first), dtype=np.int64)
         ngrams.append(distinct[count >= least])
         counts.append(count[count >= least])
     table = np.concatenate(ngrams)
