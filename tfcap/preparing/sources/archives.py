@@ -34,12 +34,7 @@ def is_imagefolder(path: pathlib.Path) -> bool:
 
     The file may be in a subdirectory. The path of a `metadata.parquet` itself gives True, too.
     """
-    return path.name == METADATA or bool(path.is_dir() and _metadata_files(path))
-
-
-def _metadata_files(path: pathlib.Path) -> list[tuple[pathlib.Path, str | None]]:
-    """Returns the metadata files in a directory, with the splits in their names."""
-    return files_of([path], *_METADATA)
+    return path.name == METADATA or bool(path.is_dir() and files_of([path], *_METADATA))
 
 
 def imagefolder(source: Source) -> list[Entry]:
@@ -53,13 +48,10 @@ def imagefolder(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` is the directory.
-
-    Returns:
-      An entry per picture.
     """
 
     def rows() -> Rows:
-        for path, split in _metadata_files(source.one_file()):
+        for path, split in files_of([source.one_file()], *_METADATA):
             for row in rows_of(path, source):
                 yield row.location, row._replace(split=split), path.parent.absolute()
 
@@ -144,7 +136,7 @@ def is_sidecar(path: pathlib.Path) -> bool:
 
     False if the directory has a metadata file: the layout `imagefolder` reads it.
     """
-    if not path.is_dir() or _metadata_files(path):
+    if not path.is_dir() or files_of([path], *_METADATA):
         return False
     files = [file for file, _ in files_of([path], "*")]
     suffixes = {file: file.suffix.lower() for file in files}
@@ -187,9 +179,6 @@ def sidecar(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` is the directory.
-
-    Returns:
-      An entry per picture.
     """
     kinds = " or ".join(_TEXTS)
     folder = _folder(root := source.one_file())
@@ -405,9 +394,6 @@ def tfds(source: Source) -> list[Entry]:
     Args:
       source: what to read; `captions` is a directory such as `tensorflow_datasets/coco_captions`,
         or that of a version, `2014/1.1.0`.
-
-    Returns:
-      An entry per picture.
     """
     root = source.one_file()
     infos = files_of([root], INFO)

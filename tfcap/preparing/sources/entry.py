@@ -318,10 +318,8 @@ class Source:
         their positions if the column of ids does not have a different whole number for each image.
 
         Args:
-          rows: tuples whose first item is the location, such as `captions.csv: line 7`. The other
-            items are the arguments of `parse`.
-          parse: a function that makes an `Entry` of a row. If it raises an error, the row is
-            skipped, with the error as the reason.
+          rows: as for `usable`.
+          parse: as for `usable`; it makes an `Entry` of a row.
           join: whether rows with the same pictures are captions of one image. If True, images
             without ids may get them from COCO's file names: if no image has an id, and all names
             are like `COCO_val2014_000000000042.jpg` with different numbers, these numbers become

@@ -73,9 +73,6 @@ def karpathy(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` is the file.
-
-    Returns:
-      An entry per image.
     """
     path = source.one_file()
 
@@ -129,9 +126,6 @@ def coco(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` are the files.
-
-    Returns:
-      An entry per image.
     """
     infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
     splits = [
@@ -230,9 +224,6 @@ def msrvtt(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` are the files.
-
-    Returns:
-      An entry per clip.
     """
     contents = [(path, _object(path)) for path in source.captions]
 

@@ -109,9 +109,6 @@ def flickr8k(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` is the file or its directory.
-
-    Returns:
-      An entry per image.
     """
     path = source.one_file()
     path = path / _TOKENS if path.is_dir() else path
@@ -179,9 +176,6 @@ def parallel(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` are texts or their directory.
-
-    Returns:
-      An entry per image.
     """
     files = [file for file, _ in files_of(source.captions, "*.??", "*.gz")]
     files = [f for f in files if f.suffix != ".gz" or f.with_suffix("") not in files]
@@ -236,9 +230,6 @@ def flickr30k(source: Source) -> list[Entry]:
 
     Args:
       source: what to read; `captions` is the file.
-
-    Returns:
-      An entry per image.
     """
     lines = itertools.islice(numbered_lines(source.one_file()), 1, None)
     return _of_lines(source, lines, _BARS, "a name, a bar, a number, a bar", {})
@@ -261,9 +252,6 @@ def iaprtc12(source: Source) -> list[Entry]:
     Args:
       source: what to read; `captions` is the directory of the annotations. `images` is the folder
         `images` of the download, or the directory that contains this folder.
-
-    Returns:
-      An entry per image.
     """
     folder = source.one_file()
     paths = [path for path, _ in files_of([folder], "*.eng")]
