@@ -63,12 +63,20 @@ def lose_a_caption(features) -> None:
     features["captions"].bytes_list.value[:] = [first + b"  one Cat"]
 
 
+def shift(path) -> None:
+    """Says in an index that the third record begins a byte later."""
+    arrays = dict(np.load(path))
+    arrays["offset"][2] += 1
+    np.savez(path, **arrays)
+
+
 @pytest.mark.parametrize(
     ("damage", "check", "word"),
     [
         (lambda f: flip(f / SHARD, 80), "records of train", "is damaged"),
         (lambda f: cut(f / "train-00001-of-00002.tfrecord"), "data", "it was cut or changed"),
         (lambda f: rewrite(f / SHARD, lose_a_caption), "records of train", "does not agree with"),
+        (lambda f: shift(f / "train.index.npz"), "records of train", "does not agree with"),
     ],
 )
 def test_damaged_data(folder, damage, check, word):

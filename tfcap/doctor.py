@@ -209,34 +209,47 @@ def _records(
     import tensorflow as tf
 
     from tfcap.data import leaks
-    from tfcap.data.record import parse_pictures
+    from tfcap.data.record import FRAMING, parse_pictures
 
-    ids = data.index(split).id
+    index = data.index(split)
     references = data.references(split)
-    captions = done = 0
+    rows: list[np.ndarray] = []
     parts: list[np.ndarray] = []
+
+    @tf.autograph.experimental.do_not_convert
+    def read(batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        images = data.parse(batch)
+        sizes = tf.cast(tf.strings.length(batch), tf.int64)
+        numbers = tf.stack([images["id"], images["captions"].row_lengths(), sizes], axis=1)
+        if data.has_pictures:
+            return numbers, parse_pictures(batch, data.max_regions)["picture"]
+        return numbers, images["features"], images["mask"]
+
     with data.readable_errors():
-        batches = data.examples(split, tf.data.Dataset.range(len(ids))).batch(64)
-        for batch in progress.progress(batches, -(-len(ids) // 64), f"batches of {split}"):
-            images = data.parse(batch)
+        batches = data.all_examples(split).batch(64).map(read)
+        total = -(-len(index.id) // 64)
+        for batch in progress.progress(batches, total, f"batches of {split}"):
+            numbers, *contents = (values.numpy() for values in batch)
+            rows.append(numbers)
             if data.has_pictures:
-                contents = parse_pictures(batch, data.max_regions)["picture"].numpy()
-                parts += leaks.describe_pictures(map(io.BytesIO, contents))
+                parts += leaks.describe_pictures(map(io.BytesIO, contents[0]))
             else:
-                parts.append(
-                    leaks.describe_features(images["features"].numpy(), images["mask"].numpy())
-                )
-            for image, texts in zip(images["id"].numpy(), images["captions"], strict=True):
-                if image != ids[done] or len(texts) != len(references.get(image, ())):
-                    raise ValueError(
-                        f"In {data.folder} the record of image {image} does not agree with "
-                        f"{split}.index.npz or references_{split}.json. Prepare the data again, "
-                        "into a new directory."
-                    )
-                captions += len(texts)
-                done += 1
+                parts.append(leaks.describe_features(*contents))
+    ids, captions, sizes = np.vstack(rows).T
+    ends = np.cumsum(sizes + FRAMING)
+    starts = np.concatenate([[0], ends[:-1]])
+    starts -= starts[np.searchsorted(index.shard, index.shard)]  # in the file of the record
+    expected = [len(references.get(image, ())) for image in index.id.tolist()]
+    wrong = (ids != index.id) | (captions != expected) | (starts != index.offset)
+    if wrong.any():
+        raise ValueError(
+            f"In {data.folder} the record of image {ids[wrong][0]} does not agree with "
+            f"{split}.index.npz or references_{split}.json. Prepare the data again, into a new "
+            "directory."
+        )
     described[split] = np.vstack(parts)
-    yield Finding(OK, f"{done} images with {captions} captions can be read, all numbers finite")
+    text = f"{len(ids)} images with {captions.sum()} captions can be read, all numbers finite"
+    yield Finding(OK, text)
 
 
 def _same_pictures(data: "PreparedData", described: Mapping[str, np.ndarray]) -> Iterator[Finding]:

@@ -85,10 +85,11 @@ def test_the_most_alike_image_is_that_of_the_whole_table(monkeypatch):
     np.testing.assert_allclose(alike, table.max(axis=1), rtol=1e-6)
 
 
-def test_features_of_a_copy_are_found_and_padding_does_not_count():
+@pytest.mark.parametrize("width", [64, 600], ids=["short", "long"])
+def test_features_of_a_copy_are_found_and_padding_does_not_count(width):
     generator = np.random.default_rng(3)
     # Positive, as after a ReLU: without their mean, all vectors have nearly one direction.
-    features = 5 + generator.gamma(1, size=(40, 5, 64)).astype(np.float32)
+    features = 5 + generator.gamma(1, size=(40, 5, width)).astype(np.float32)
     mask = np.arange(5) < generator.integers(2, 6, (40, 1))
     copies = features * generator.normal(1, 0.001, features.shape).astype(np.float32)
     copies[~mask] = 99

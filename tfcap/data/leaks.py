@@ -14,7 +14,7 @@ Features are compared in the same way. With those of MobileNetV2 the same pair i
 0.9, and the next one has 0.85. Of 250 photographs all are found that were saved with quality 50,
 but 3 % of the halved ones.
 
-Letters: n and m images of two splits, D numbers in a description.
+Letters: n and m images of two splits, D numbers in a description, at most 384.
 """
 
 import functools
@@ -35,7 +35,7 @@ from tfcap.images import upright
 
 SAME = 0.9  # least cosine of two images that are nearly the same
 _SIDE = 12  # parts in a row of the small copy of a picture
-_WIDTH = 384  # numbers in a description, D
+_WIDTH = 384  # most numbers in a description, D
 _ROWS = 1024  # images that are compared at once with _COLUMNS others
 _COLUMNS = 8192
 _CHUNK = 16384  # captions split into words at once
@@ -87,8 +87,11 @@ def describe_features(features: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _projected(values: np.ndarray) -> np.ndarray:
-    """Projects vectors [n, F] on D drawn directions, which keeps their cosines to about 0.01."""
-    return values @ _directions(values.shape[1])
+    """Projects vectors [n, F] on D drawn directions, which keeps their cosines to about 0.01.
+
+    Vectors that are not longer than D stay as they are.
+    """
+    return values if values.shape[1] <= _WIDTH else values @ _directions(values.shape[1])
 
 
 @functools.cache

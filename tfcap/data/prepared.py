@@ -401,6 +401,23 @@ class PreparedData:
         )
         return without_tuning(records)
 
+    def all_examples(self, split: str) -> tf.data.Dataset:
+        """Reads all records of a split in the order of the index, file by file.
+
+        It is many times as fast as `examples`, which opens a file for each record.
+
+        Args:
+          split: name of the split.
+
+        Returns:
+          A dataset of records, each a serialized `tf.train.Example`, string [].
+
+        Raises:
+          ValueError: a file of records is missing or has changed its size.
+        """
+        self.check_split(split)
+        return without_tuning(tf.data.TFRecordDataset(self.shard_paths(split)))
+
     def parse(
         self, serialized: tf.Tensor, max_regions: int | None = None, pad_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
@@ -683,15 +700,13 @@ def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
     """
     if data.vocab.tokens == segmentation.RAW:
         return data.references(split)
-    positions = np.arange(len(data.index(split).id))
-    records = data.examples(split, tf.data.Dataset.from_tensor_slices(positions))
     spec = {
         "image/id": tf.io.FixedLenFeature([], tf.int64),
         "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
     }
     captions: dict[int, list[str]] = {}
     with data.readable_errors():
-        for serialized in records.batch(_BATCH):
+        for serialized in data.all_examples(split).batch(_BATCH):
             example = tf.io.parse_example(serialized, spec)
             texts = example["captions"].to_list()
             for image, row in zip(example["image/id"].numpy().tolist(), texts, strict=True):

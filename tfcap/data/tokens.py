@@ -83,8 +83,9 @@ def tokenize_all(captions: Sequence[str], way: str = "raw") -> list[list[str]]:
         return segmentation.words_of(captions, way)
     result = []
     for start in range(0, len(captions), _CHUNK):
-        for words in tokenize(list(captions[start : start + _CHUNK])).to_list():
-            result.append([word.decode("utf-8") for word in words])
+        words = tokenize(list(captions[start : start + _CHUNK]))
+        texts = tf.strings.reduce_join(words, axis=-1, separator=" ").numpy()
+        result += [text.decode("utf-8").split() for text in texts]
     return result
 
 
