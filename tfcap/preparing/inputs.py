@@ -82,12 +82,15 @@ class Inputs(NamedTuple):
 
 
 def _say_further(entries: Sequence[Entry]) -> None:
-    """Names the splits that training and validation do not read."""
+    """Names the splits that training and validation do not read, but evaluation may."""
     usual = (None, *SPLITS)
     counts = collections.Counter(entry.split for entry in entries if entry.split not in usual)
     if counts:
         splits = ", ".join(f"{split} ({number} images)" for split, number in counts.items())
-        _log.info(f"note: beside {', '.join(SPLITS)} there are the splits {splits}")
+        _log.info(
+            f"note: beside {', '.join(SPLITS)} there are the splits {splits}; only `split` of "
+            "tfcap.evaluate reads them"
+        )
 
 
 def _say_views(settings: Settings, entries: Sequence[Entry]) -> None:
