@@ -4,7 +4,7 @@ import pytest
 from helpers import commands
 
 from tfcap import errors
-from tfcap.inference.subject import named_paths, subject_of_captions
+from tfcap.inference.subject import named_paths, subject_of_captions, tokens_of_directory
 from tfcap.metrics import results
 
 REFERENCES = {7: ["a dog runs"], 9: ["two circles"], 11: ["a cat"]}
@@ -27,6 +27,23 @@ def test_only_the_images_that_all_have_are_compared(tmp_path, capsys):
     assert subject.name == "lr0.1" and subject.images == [9]
     assert subject.captions.best() == {9: "circles"}
     assert capsys.readouterr().out == "note: 1 of 3 images with references are scored\n"
+
+
+def test_the_prepared_data_beside_references_says_how_they_are_cut(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    references = data / "references_val.json"
+    assert tokens_of_directory(references) == tokens_of_directory(REFERENCES) == "raw"
+    (data / "dataset.json").write_text('{"tokens": "characters"}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (references, str(references), "~/data/references_val.json"):
+        assert tokens_of_directory(path) == "characters"
+    for content in ("[]", "{}", '{"tokens": ["a", "b"]}'):  # of another program
+        (data / "dataset.json").write_text(content)
+        assert tokens_of_directory(references) == "raw"
+    (data / "dataset.json").write_text("{")
+    with pytest.raises(ValueError, match="dataset.json is not valid JSON.*Give `tokens`"):
+        tokens_of_directory(references)
 
 
 def test_others_have_names_of_their_own():

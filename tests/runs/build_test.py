@@ -2,8 +2,9 @@
 
 import pytest
 
-from tfcap import runs
-from tfcap.data.tokens import FUNCTION_WORDS
+from tfcap import configs, runs
+from tfcap.data.tokens import FUNCTION_WORDS, SPECIALS, Vocab
+from tfcap.runs.build import build_search
 
 
 def test_words_become_ids(trained):
@@ -29,6 +30,16 @@ def test_words_become_ids(trained):
     assert result == [(2, 0), (4, 2), (3, 2)]
     assert run.with_decoding("beam=2") is run and run.scores["CIDEr"] > 0
     assert narrow.scores.keys() == {"loss", "perplexity"}  # the others are those of other captions
+
+
+def test_words_of_reports_get_no_full_stop():
+    """A search that suppressed the full stop, too, could end no sentence."""
+    vocab = Vocab([*SPECIALS, ".", "no", "x-ray"], tokens="iu_xray")
+    task = configs.Task(decoding={"suppress": "x-ray", "prefix": "No"})
+    result = build_search(task, vocab, dict).options
+    assert (result.suppress, result.prefix) == ((6,), (5,))
+    task = configs.Task(decoding={"prefix": "no ."})
+    assert build_search(task, vocab, dict).options.prefix == (5, 4)
 
 
 def _options(run):

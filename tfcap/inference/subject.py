@@ -246,10 +246,11 @@ def tokens_of_directory(references: object) -> str:
     """
     if not isinstance(references, str | os.PathLike):
         return segmentation.RAW
-    fingerprint = os.path.join(os.path.dirname(references), "dataset.json")
+    folder = os.path.dirname(os.path.expanduser(references))
+    fingerprint = os.path.join(folder, "dataset.json")
     if not files.exists(fingerprint):
         return segmentation.RAW
-    content = files.read_json(fingerprint, "Run prepare again.")
+    content = files.read_json(fingerprint, "Give `tokens`, or run prepare again.")
     way = content.get("tokens", segmentation.RAW) if isinstance(content, dict) else ""
     return way if way in segmentation.WAYS else segmentation.RAW
 

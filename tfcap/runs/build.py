@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import configs, decoding, models
+from tfcap import configs, decoding, models, segmentation
 from tfcap.backbones.backbone import Backbone
 from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.tokens import FUNCTION_WORDS, Vocab
@@ -111,7 +111,9 @@ def _ids_of_option(vocab: Vocab, name: str, text: str) -> tuple[int, ...]:
     """Returns the ids of the words in the text of a decoding option, such as `suppress`."""
     if name == "bad_endings" and text == "default":
         return tuple(index for word in FUNCTION_WORDS if (index := vocab.ids([word])[0]) != UNK)
-    words = vocab.split([text])[0]
+    # The text is no whole report, behind which `split` would put a full stop.
+    is_report = vocab.tokens in segmentation.REPORTS
+    words = text.lower().split() if is_report else vocab.split([text])[0]
     if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
         raise ValueError(
             f"task.decoding.{name}: the vocabulary does not have {', '.join(unknown)}. Use words "
