@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tfcap import errors
-from tfcap.visualize import figures
+from tfcap.visualize import figures, fonts
 from tfcap.visualize.attention import Attended
 
 BOXES = np.array([[0, 0, 0.4, 0.5], [0.5, 0.5, 1, 1], [0.6, 0.1, 0.9, 0.3]], np.float32)
@@ -145,6 +145,14 @@ def test_the_caption_above_a_figure_goes_on_in_the_next_line(monkeypatch):
     top = 12 + 24 + 18 * (len(titles[0]) - 1)
     np.testing.assert_array_equal(page[top : top + 60, 12:102], GREY)
     assert (page[top - 30 : top - 6, 12:900] < 128).any()
+
+
+@pytest.mark.parametrize("caption", ["在草地上的狗" * 30, "กำลังยืน" * 30])
+def test_a_long_caption_without_spaces_goes_on_in_the_next_line(caption):
+    lines = figures._lines(f"attention: {caption}", 1500)
+    assert len(lines) == 3 - (caption[0] == "ก") and "".join(lines) == f"attention: {caption}"
+    assert max(map(fonts.width, lines)) <= (1500 - 60) / 9
+    assert all(fonts.width(line[0]) for line in lines)  # no line begins with a mark
 
 
 def test_a_figure_is_written_for_each_picture_that_can_be_read_and_none_is_overwritten(tmp_path):

@@ -12,6 +12,7 @@ Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a
 import io
 import math
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from tfcap import errors, files, progress
+from tfcap import errors, files, progress, segmentation
 from tfcap.files import replacing
 from tfcap.images import upright
 from tfcap.visualize import fonts
@@ -426,15 +427,17 @@ def _width_of(titles: Sequence[str]) -> int:
 
 
 def _lines(title: str, across: int) -> list[str]:
-    """Breaks a title at spaces into lines that a page of the width `across` has room for."""
+    """Breaks a title into lines that a page of the width `across` has room for.
+
+    A line ends at a space, or behind a letter of a script without spaces.
+    """
     room = (across - _BESIDE) // _LETTER
     lines = [""]
-    for word in title.split(" "):
-        longer = f"{lines[-1]} {word}".lstrip()
-        if lines[-1] and fonts.width(longer) > room:
-            lines.append(word)
+    for part in re.split(f"(?= )|(?<=[{segmentation.NO_SPACES}])", title):
+        if lines[-1] and fonts.width(lines[-1] + part) > room:
+            lines.append(part.lstrip())
         else:
-            lines[-1] = longer
+            lines[-1] += part
     return lines
 
 

@@ -53,8 +53,9 @@ def families(text: str) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Returns the width of a text: a Chinese character counts as 2, a Latin letter as 1."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    """Returns the width of a text: a Chinese character is 2, a Latin letter 1, an accent 0."""
+    letters = [letter for letter in text if unicodedata.category(letter) != "Mn"]
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in letters)
 
 
 def _region(text: str) -> str:
