@@ -190,3 +190,14 @@ def test_which_ways_are_cut_here():
         "given",
     ]
     assert segmentation.version("raw") is segmentation.version("characters") is None
+
+
+def test_another_version_of_a_segmenter_is_told():
+    pytest.importorskip("jieba")
+    same = {"tokens": "jieba", "segmenter": segmentation.version("jieba")}
+    for fingerprint in ({}, {"tokens": "characters"}, same):
+        assert segmentation.other_version(fingerprint) == ""
+    note = segmentation.other_version(same | {"segmenter": "jieba 0.1"})
+    assert f"cut by jieba 0.1, but {same['segmenter']} is installed" in note
+    note = segmentation.other_version({"tokens": "none", "segmenter": "none 1"})
+    assert "but not all of it is installed" in note

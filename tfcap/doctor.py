@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from packaging.requirements import Requirement
 
-from tfcap import captioning, cli, errors, files, gpus, progress
+from tfcap import captioning, cli, errors, files, gpus, progress, segmentation
 from tfcap.arguments import argument, arguments, takes
 
 if TYPE_CHECKING:
@@ -194,6 +194,8 @@ def _data(directory: str) -> Iterator[Finding]:
         f"{directory} has {images} images, at most {data.max_regions} regions of "
         f"{data.feature_dim} features, {len(data.vocab)} words",
     )
+    if note := segmentation.other_version(data.fingerprint):
+        yield Finding(WARNING, note)
     described: dict[str, np.ndarray] = {}
     for split in splits:
         yield from _checked(f"records of {split}", _records, data, split, described)

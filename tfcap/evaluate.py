@@ -444,7 +444,7 @@ def _score(
             scores = comparison.scores[subject.name]
         else:
             scores = scorer.score(subject.references, captions.best())
-        scores.notes.extend(_notes_on_references(args, subject))
+        scores.notes.extend(_notes_on_words(args, subject))
         if subject.domains:
             scores.domains.update(
                 score_domains(scores, subject.references, captions.best(), subject.domains, scorer)
@@ -474,17 +474,18 @@ def _score(
     return scores
 
 
-def _notes_on_references(args: Evaluate, subject: Subject) -> list[str]:
-    """Says how long the compared references are, where published scores differ in it."""
+def _notes_on_words(args: Evaluate, subject: Subject) -> list[str]:
+    """Says which words are compared, where those of the data or of published scores differ."""
+    notes = [segmentation.other_version(subject.data.fingerprint)] if subject.data else []
     if args.cut_references and subject.run:
         length = subject.run.params.task.max_length
-        return [
+        notes.append(
             f"references were cut to {length} words, and their words outside of the vocabulary are "
             "<unk>"
-        ]
-    if subject.tokens in segmentation.REPORTS:
-        return ["references are whole; R2Gen's code cuts them, as `cut_references` does"]
-    return []
+        )
+    elif subject.tokens in segmentation.REPORTS:
+        notes.append("references are whole; R2Gen's code cuts them, as `cut_references` does")
+    return list(filter(None, notes))
 
 
 def _in_words(

@@ -18,7 +18,8 @@ import itertools
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from tfcap import errors
 
@@ -290,3 +291,19 @@ def version(tokens: str) -> str | None:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages) or None
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def other_version(fingerprint: Mapping[str, Any]) -> str:
+    """Returns a sentence if what cut the captions of data is not what is installed; else "".
+
+    Args:
+      fingerprint: the content of the dataset.json of the data.
+    """
+    stored = fingerprint.get("segmenter")
+    here = version(fingerprint.get("tokens", RAW))
+    if stored in (None, here):
+        return ""
+    return (
+        f"the captions of the data were cut by {stored}, but {here or 'not all of it'} is "
+        "installed, which may cut captions into other words. Install the same version"
+    )
