@@ -5,7 +5,8 @@ The setting `tokens` of prepared data names the way: `raw` splits captions at sp
 in this module. Most serve languages that put no spaces between words: `characters`, and the word
 segmenters `jieba` (Chinese), `fugashi` (Japanese) and `pythainlp` (Thai), which are optional
 packages. They cut a caption and the same caption with other spaces or punctuation into the same
-words. So they find the words of a model again in a caption that was joined to be shown.
+words. So a caption of a model has the same scores with and without spaces between its words, even
+if a segmenter cuts it into other words than those of the model.
 
 `iu_xray` and `mimic_cxr` clean reports of X-ray pictures as the code of R2Gen does (Chen et al.,
 "Generating Radiology Reports via Memory-driven Transformer", EMNLP 2020; modules/tokenizers.py in
@@ -165,8 +166,8 @@ def joined(words: Iterable[str]) -> str:
 def written(caption: str, tokens: str) -> str:
     """Returns a caption of a model as a file of captions has it.
 
-    It is joined if `words_of` finds its words again. The words of the way `given` and those of
-    reports keep the spaces between them.
+    It is joined if `words_of` does not need the spaces between its words. The words of the way
+    `given` and those of reports keep the spaces.
 
     Args:
       caption: the words of the caption with spaces between them.
