@@ -1,15 +1,17 @@
 """Pictures are read from files and from the bytes that a source gives."""
 
+import dataclasses
 import os
 
 import numpy as np
 import pytest
-from helpers import picture_bytes
+from helpers import literal_detector, picture_bytes
 from helpers.sources import picture
 from PIL import Image
 
+from tfcap.backbones import detector
 from tfcap.backbones.backbone import Backbone
-from tfcap.preparing.pictures import Pictures
+from tfcap.preparing.pictures import DetectedRegions, Pictures
 from tfcap.preparing.sources.entry import Entry, FilePart
 
 
@@ -104,6 +106,22 @@ def test_tiff_and_16_bits_are_read_and_noted(tmp_path, reader):
     assert [first.notes, *(one.notes for one in others[:3])] == [()] * 4
     assert [len(one.notes) for one in others[3:]] == [1, 1, 1]
     assert "several pages" in others[3].notes[0] and "nearly black" in others[4].notes[0]
+
+
+@pytest.mark.slow
+def test_a_detector_notes_only_dark_pictures(tmp_path):
+    """It reads pictures less a mean, so that grey ones have small numbers, too."""
+    sizes = dataclasses.replace(
+        literal_detector.NARROW, short=96, long=160, candidates=100, proposals=20, boxes=(4, 8)
+    )
+    weights, card = literal_detector.random_weights(sizes), literal_detector.card_of(sizes)
+    detector.write(tmp_path / "weights", weights, card)
+    grey = np.random.default_rng(1).integers(0, 150 << 8, (96, 96), np.uint16)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    Image.fromarray(grey >> 4).save(tmp_path / "dark.png")
+    own = [Entry(number, f"{name}.png", "val", ()) for number, name in enumerate(("grey", "dark"))]
+    read = DetectedRegions(tmp_path, detector.load(tmp_path / "weights")).read(own)
+    assert [len(one.notes) for one in read] == [0, 1]
 
 
 def test_a_tiff_that_cannot_be_converted_is_skipped(tmp_path, reader):

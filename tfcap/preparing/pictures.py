@@ -324,14 +324,15 @@ def _notes(file: bytes, content: bytes, resized: np.ndarray) -> tuple[str, ...]:
     Args:
       file: the bytes of the file.
       content: what the graph decodes of it.
-      resized: the picture as the network reads it, in 0..255.
+      resized: the picture as the network reads it, in 0..255, or less a mean for a detector.
     """
     notes = []
     if file.startswith(b"GIF8") and is_animated(file):
         notes.append("animated GIF files: only their first frame is used")
     if has_pages(file):
         notes.append("TIFF files with several pages: only the first is used")
-    if content.startswith(_PNG) and content[24] == 16 and resized.max() < _DARK:
+    may_be_dark = content.startswith(_PNG) and content[24] == 16 and resized.max() < _DARK
+    if may_be_dark and pictures.read(content).max() < _DARK:
         notes.append(
             "pictures of 16 bits are nearly black, because they use at most 14 of these: multiply "
             "their values, those of 12 bits by 16 (ImageMagick: mogrify -evaluate multiply 16 FILE)"
