@@ -18,7 +18,7 @@ from typing import Any
 from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
-from tfcap.captioning.image_captioner import reads_folders
+from tfcap.captioning.image_captioner import reads
 from tfcap.files import json_text
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.visualize import figures
@@ -93,7 +93,7 @@ def _run(argv: list[str]) -> None:
     names = argv[1:]
     _check(args, names)
     captioner = _load(args)
-    paths = _pictures(args, names, reads_folders(captioner.runtime))
+    paths = _pictures(args, names, reads(captioner.runtime))
     _check_figures(args, paths)
     if args.rerank:
         _add_reranker(args, captioner)
@@ -204,13 +204,13 @@ def _add_reranker(args: _Arguments, captioner: captioning.ImageCaptioner) -> Non
     runtime.reranker = reranker_of(args, runtime.run, data)
 
 
-def _pictures(args: _Arguments, names: Sequence[str], clips: bool) -> list[str]:
+def _pictures(args: _Arguments, names: Sequence[str], reads: inputs.Reads) -> list[str]:
     """Returns the paths of the pictures or clips, and says which files are left out."""
     others: list[str] = []
-    paths = inputs.expand(names, clips, args.recursive, others)
-    for note in inputs.left_out(others, clips):
+    paths = inputs.expand(names, reads, args.recursive, others)
+    for note in inputs.left_out(others, reads):
         _log.warning("note: %s", note)
-    if not (args.recursive or clips):
+    if not args.recursive and reads == "pictures":
         for path in filter(os.path.isdir, names):
             entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
             if folders := sum(entry.is_dir() for entry in entries):

@@ -191,11 +191,29 @@ def test_pictures_and_films_of_a_folder_that_are_left_out_are_counted(tmp_path):
     assert len(told) == 2
 
 
+def test_a_folder_of_views_is_one_input_unless_folders_of_pictures_are_in_it(tmp_path):
+    names = ["s1/0.png", "s1/1.gif", "s2/0.png", "s2/notes/a.txt", "loose.png", "s3/film.mp4"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    others = []
+    found = inputs.expand([str(tmp_path)], "views", others=others)
+    assert [os.path.relpath(path, tmp_path) for path in found] == ["loose.png", "s1", "s2"]
+    assert not inputs.is_single(tmp_path, "views") and inputs.left_out(others, "views") == []
+    for folder in ("s1", "s2"):
+        assert inputs.is_single(tmp_path / folder, "views")
+        (picture,) = inputs.read(tmp_path / folder, "views")
+        assert picture.content == inputs.ClipPath(str(tmp_path / folder))
+    assert inputs.views_of(picture.content, 2) == [b""]
+    with pytest.raises(ValueError, match="an image of 2 pictures, .* A file is an image of one"):
+        inputs.views_of(inputs.ClipPath(str(tmp_path / "s1")), 1)
+
+
 def test_still_pictures_beside_clips_are_counted(tmp_path):
     for name in ("a.gif", "b.png", "c.heic"):
         (tmp_path / name).write_bytes(_png())
     others = []
-    assert inputs.expand([str(tmp_path)], True, others=others) == [str(tmp_path / "a.gif")]
-    pictures, stills = inputs.left_out(others, clips=True)
+    assert inputs.expand([str(tmp_path)], "clips", others=others) == [str(tmp_path / "a.gif")]
+    pictures, stills = inputs.left_out(others, "clips")
     assert pictures.startswith("1 picture is left out (1 .heic)")
     assert stills == "still pictures are left out (1 .png): the model reads clips"

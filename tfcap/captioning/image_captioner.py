@@ -150,7 +150,7 @@ class ImageCaptioner:
             captions.append(result)
             if len(captions) > _UNREAD:
                 _ = captions[-_UNREAD].log_probs  # from here on they need no features
-        return captions[0] if inputs.is_single(images, reads_folders(self.runtime)) else captions
+        return captions[0] if inputs.is_single(images, reads(self.runtime)) else captions
 
     def stream(
         self,
@@ -375,9 +375,11 @@ class ImageCaptioner:
                 yield pictures, scores.astype(np.float64)
 
 
-def reads_folders(runtime: "Runtime") -> bool:
-    """True if a directory of pictures is one image for a model: a clip, or several pictures."""
-    return runtime.reads_clips or runtime.views > 1
+def reads(runtime: "Runtime") -> inputs.Reads:
+    """Returns what a model reads."""
+    if runtime.reads_clips:
+        return "clips"
+    return "views" if runtime.views > 1 else "pictures"
 
 
 def _batches(
@@ -390,10 +392,11 @@ def _batches(
             return Failure(picture.source, picture.position, picture.reason)
         try:
             return _Prepared(picture, runtime.prepare(picture.content))
-        except ValueError as error:
-            return Failure(picture.source, picture.position, str(error))
+        except (ValueError, OSError) as error:  # OSError: of a file in a folder
+            reason = getattr(error, "strerror", None) or str(error)
+            return Failure(picture.source, picture.position, reason)
 
-    pictures = inputs.read(images, reads_folders(runtime))
+    pictures = inputs.read(images, reads(runtime))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while part := list(itertools.islice(pictures, batch_size)):
             yield list(pool.map(prepare, part))

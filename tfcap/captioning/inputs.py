@@ -9,7 +9,8 @@ one clip, and the pictures are its frames. A folder of GIF files, films or such 
 clips.
 
 For a model of images with several pictures, such as the views of an X-ray study, a folder of
-pictures is one image, too. So is a list or a tuple of pictures inside an iterable.
+pictures is one image, too, unless folders of pictures are in it. So is a list or a tuple of
+pictures inside an iterable.
 
 Letters: B pictures, H and W height and width of a picture.
 """
@@ -21,7 +22,7 @@ import urllib.parse
 import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -31,6 +32,7 @@ from tfcap import images as image_files
 from tfcap.data import films
 from tfcap.images import ENDINGS, MOST_BYTES, by_numbers, is_picture, is_picture_name, upright
 
+Reads = Literal["pictures", "clips", "views"]  # what a model reads; views: several pictures each
 _CLIPS = (".gif", *films.ENDINGS)
 _SECONDS = 30  # without an answer, until a download fails
 
@@ -65,20 +67,20 @@ class Picture(NamedTuple):
     reason: str = ""
 
 
-def is_single(images: Any, clips: bool = False) -> bool:
+def is_single(images: Any, reads: Reads = "pictures") -> bool:
     """True if `images` is one picture; False if it holds several, as a list or a directory does.
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips. If True, a directory of frames is one clip, which counts
-        as one picture.
+      reads: what the model reads. For "clips" a directory of frames counts as one picture, and for
+        "views" one of the pictures of an image.
 
     Raises:
       ValueError: `images` is of a type that holds no pictures.
     """
     if isinstance(images, str | os.PathLike):
         path = os.path.expanduser(images)
-        return _is_url(path) or not os.path.isdir(path) or (clips and _is_clip(path))
+        return _is_url(path) or not os.path.isdir(path) or _is_one(path, reads)
     if isinstance(images, bytes | Image.Image) or hasattr(images, "read"):
         return True
     if hasattr(images, "shape"):  # an array or a tensor; a data set has none
@@ -92,28 +94,35 @@ def is_single(images: Any, clips: bool = False) -> bool:
     return False
 
 
-def _is_clip(directory: str | os.PathLike) -> bool:
-    """True if a directory holds the frames of one clip: pictures, but no GIF file and no film."""
+def _is_one(directory: str | os.PathLike, reads: Reads) -> bool:
+    """True if the pictures in a directory are one input: the frames of a clip, or views."""
     names = os.listdir(directory)
-    return any(map(is_picture_name, names)) and not any(is_picture_name(n, _CLIPS) for n in names)
+    if reads == "pictures" or not any(map(is_picture_name, names)):
+        return False
+    if reads == "clips":
+        return not any(is_picture_name(name, _CLIPS) for name in names)
+    inner = (os.path.join(directory, name) for name in names if name[0] != ".")
+    return not any(
+        any(map(is_picture_name, os.listdir(path))) for path in inner if os.path.isdir(path)
+    )
 
 
-def read(images: Any, clips: bool = False) -> Iterator[Picture]:
+def read(images: Any, reads: Reads = "pictures") -> Iterator[Picture]:
     """Reads pictures one after the other, from files, URLs, bytes or arrays.
 
     Args:
       images: a picture, or several.
-      clips: whether the model reads clips, or several pictures of an image. If True, a film (a
-        video file), a directory of pictures, or a list inside `images` is one picture.
+      reads: what the model reads. For "clips" a film (a video file) is one picture. For "clips" and
+        "views" a directory of pictures, or a list inside `images`, is one.
 
     Yields:
       A `Picture` for each picture, in the order of the input. If a picture cannot be read, its
       `Picture` has the reason, and the next picture follows.
     """
-    for position, image in enumerate(_pictures(images, clips)):
+    for position, image in enumerate(_pictures(images, reads)):
         source = None
         try:
-            if clips and isinstance(image, list | tuple):
+            if reads != "pictures" and isinstance(image, list | tuple):
                 parts = [_source_or_content(view) for view in image]
                 source = next((part for part in parts if isinstance(part, str)), None)
                 views = [_read_file(part) if isinstance(part, str) else part for part in parts]
@@ -122,7 +131,7 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
             content = _source_or_content(image)
             if isinstance(content, str):
                 source = content
-                yield Picture(position, source, _read_path(source, clips))
+                yield Picture(position, source, _read_path(source, reads))
             else:
                 yield Picture(position, None, content)
         except (ValueError, OSError) as error:
@@ -133,7 +142,7 @@ def read(images: Any, clips: bool = False) -> Iterator[Picture]:
 
 def expand(
     paths: Sequence[str],
-    clips: bool = False,
+    reads: Reads = "pictures",
     recursive: bool = False,
     others: list[str] | None = None,
 ) -> list[str]:
@@ -143,35 +152,36 @@ def expand(
 
     Args:
       paths: the paths of files and directories, and URLs.
-      clips: whether the model reads clips. If True, a directory of frames stays as one path, and
-        another directory is replaced by its GIF files, films (video files) and directories of
-        frames.
+      reads: what the model reads. For "clips" a directory of frames stays as one path, and another
+        directory is replaced by its GIF files, films (video files) and directories of frames. For
+        "views" a directory of the pictures of an image stays as one path, and another directory is
+        replaced by its pictures and such directories.
       recursive: whether subdirectories are searched, too. Hidden ones and links never are.
       others: a list to which the function appends the files that it leaves out; None forgets them.
     """
     sources: list[str] = []
     others = [] if others is None else others
     for path in paths:
-        if os.path.isdir(path) and not (clips and _is_clip(path)):
-            sources += list(_inside(path, clips, recursive, others)) or [path]
+        if os.path.isdir(path) and not _is_one(path, reads):
+            sources += list(_inside(path, reads, recursive, others)) or [path]
         else:
             sources.append(path)
     return sources
 
 
-def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
+def left_out(others: Sequence[str], reads: Reads = "pictures") -> list[str]:
     """Returns notes for the user, each a line of text, on files that `expand` left out.
 
     Args:
       others: the paths of the files that `expand` left out. Only pictures and films (video files)
         are noted.
-      clips: whether the model reads clips. If True, it reads films, and no still pictures: then the
-        notes name these. If False, they name the films.
+      reads: what the model reads. One of clips reads films, and no still pictures: then the notes
+        name these. Otherwise they name the films.
     """
     notes = [note] if (note := image_files.left_out(others)) else []
-    endings = ENDINGS if clips else films.ENDINGS
+    endings = ENDINGS if reads == "clips" else films.ENDINGS
     names = [name for name in map(os.path.basename, others) if is_picture_name(name, endings)]
-    if names and clips:
+    if names and reads == "clips":
         counts = image_files.by_ending(names)
         notes.append(f"still pictures are left out ({counts}): the model reads clips")
     elif names:
@@ -180,39 +190,41 @@ def left_out(others: Sequence[str], clips: bool = False) -> list[str]:
     return notes
 
 
-def _inside(directory: str, clips: bool, recursive: bool, others: list[str]) -> Iterator[str]:
-    """Yields the pictures or clips in a directory, sorted by name; adds other files to `others`."""
+def _inside(directory: str, reads: Reads, recursive: bool, others: list[str]) -> Iterator[str]:
+    """Yields the inputs in a directory, sorted by name; adds other files to `others`."""
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)
         is_directory = os.path.isdir(path)
-        if _is_input(path, clips, is_directory):
+        if _is_input(path, reads, is_directory):
             yield path
         elif not is_directory:
             others.append(path)
         elif recursive and not os.path.islink(path) and name[0] != ".":
-            yield from _inside(path, clips, recursive, others)
+            yield from _inside(path, reads, recursive, others)
 
 
-def _is_input(path: str, clips: bool, is_directory: bool) -> bool:
-    """True for a picture; for a model of clips, true for a film, GIF file or folder of frames."""
-    if clips:
-        return _is_clip(path) if is_directory else is_picture_name(os.path.basename(path), _CLIPS)
-    return not is_directory and is_picture(path)
+def _is_input(path: str, reads: Reads, is_directory: bool) -> bool:
+    """True for a picture, or for what else the model reads, such as a film or a folder."""
+    if is_directory:
+        return _is_one(path, reads)
+    if reads == "clips":
+        return is_picture_name(os.path.basename(path), _CLIPS)
+    return is_picture(path)
 
 
-def _pictures(images: Any, clips: bool) -> Iterator[Any]:
+def _pictures(images: Any, reads: Reads) -> Iterator[Any]:
     """Yields the pictures of `images`; directories and batches are replaced by their pictures."""
-    if is_single(images, clips):
+    if is_single(images, reads):
         yield images
     elif isinstance(images, str | os.PathLike):
         others: list[str] = []
-        yield from expand([os.path.expanduser(os.fsdecode(images))], clips, others=others)
-        for note in left_out(others, clips):
+        yield from expand([os.path.expanduser(os.fsdecode(images))], reads, others=others)
+        for note in left_out(others, reads):
             warnings.warn(note, stacklevel=2)
     else:
         for image in images:
             several = isinstance(image, str | os.PathLike) or hasattr(image, "shape")
-            yield from _pictures(image, clips) if several else [image]
+            yield from _pictures(image, reads) if several else [image]
 
 
 def _source_or_content(image: Any) -> str | bytes | np.ndarray:
@@ -254,11 +266,12 @@ def _source_or_content(image: Any) -> str | bytes | np.ndarray:
     return image
 
 
-def _read_path(path: str, clips: bool) -> bytes | ClipPath:
-    """Reads a file or a URL; for a model of clips a film or a folder becomes a `ClipPath`."""
-    is_film = path.lower().endswith(films.ENDINGS) and not files.is_remote(path)
-    if clips and not _is_url(path):
-        if _is_clip(path) if os.path.isdir(path) else is_film and files.is_file(path):
+def _read_path(path: str, reads: Reads) -> bytes | ClipPath:
+    """Reads a file or a URL; a folder that is one input, and a film for a model of clips, stays."""
+    if reads != "pictures" and os.path.isdir(path) and _is_one(path, reads):
+        return ClipPath(path)
+    if reads == "clips" and path.lower().endswith(films.ENDINGS) and files.is_file(path):
+        if not files.is_remote(path) and not _is_url(path):
             return ClipPath(path)
     return _read_file(path)
 
@@ -287,12 +300,10 @@ def views_of(content: Content, most: int) -> list[View]:
       most: the largest number of pictures that the model reads of an image.
 
     Raises:
-      ValueError: there are more pictures or none, or the content is a film.
+      ValueError: there are more pictures or none, or a file cannot be read.
     """
     views: list[View]
     if isinstance(content, ClipPath):
-        if not os.path.isdir(content.path):
-            raise ValueError("a film, but the model reads pictures. Give a picture.")
         names = sorted(filter(is_picture_name, os.listdir(content.path)), key=by_numbers)
         views = [os.path.join(content.path, name) for name in names]  # type: ignore[misc]
     else:
@@ -300,7 +311,7 @@ def views_of(content: Content, most: int) -> list[View]:
     if not 0 < len(views) <= most:
         raise ValueError(
             f"an image of {len(views)} pictures, but the model reads 1 to {most} of an image. "
-            "Put those of each image into a folder of its own."
+            "Put those of each image into a folder of its own. A file is an image of one picture."
         )
     return [_read_file(view) if isinstance(view, str) else view for view in views]
 

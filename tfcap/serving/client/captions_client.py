@@ -194,7 +194,8 @@ def _files(picture: str | bytes | os.PathLike, has_views: bool) -> list[bytes]:
     paths = [os.fspath(picture)]
     if has_views and os.path.isdir(picture):
         names = [name for name in os.listdir(picture) if name.lower().endswith(ENDINGS)]
-        paths = [os.path.join(picture, name) for name in sorted(names, key=key)]
+        shown = sorted((name for name in names if name[0] != "."), key=key)
+        paths = [os.path.join(picture, name) for name in shown]
     files = []
     for path in paths:
         with open(path, "rb") as file:

@@ -358,7 +358,7 @@ def _contents(path: str) -> list[bytes]:
     names = [""]
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if name.lower().endswith(_ENDINGS)]
-        names.sort(key=_by_numbers)
+        names = sorted((name for name in names if name[0] != "."), key=_by_numbers)
     contents = []
     for name in names:
         with open(os.path.join(path, name) if name else path, "rb") as file:
