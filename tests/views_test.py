@@ -315,6 +315,9 @@ def test_a_saved_model_reads_as_many_pictures(captioner, folders, tmp_path, caps
         for result, one in zip(client.caption(folders), wanted, strict=True):
             assert (result.status, result.source) == ("ok", one.source)
             assert result.score == pytest.approx(one.score, abs=1e-4)
+        hidden = shutil.copytree(folders[1], tmp_path / "hidden")
+        (hidden / "._9.png").write_bytes(b"")  # as macOS writes it beside 9.png
+        assert [one.status for one in client.caption([hidden])] == ["ok"]
         assert captions_client.main(["--url", service.url, "--views", "2", *folders]) == 0
         assert capsys.readouterr().out.count("\n") == 4
         [refused] = client.caption([folders[:1] * 3])
@@ -339,6 +342,7 @@ def test_a_portable_export_reads_as_many_pictures(network, run, captioner, folde
     for one, other in zip(portable(folders), wanted, strict=True):
         assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-4)
     (tmp_path / "alone").mkdir()  # the script without tfcap
+    (tmp_path / "alone/._1.png").write_bytes(b"")  # as macOS writes it beside 1.png
     done = subprocess.run(
         [sys.executable, str(tmp_path / "export/caption.py"), *folders, str(tmp_path / "alone")],
         capture_output=True,

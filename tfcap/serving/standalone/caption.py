@@ -350,13 +350,13 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
-def _contents(path: str) -> list[bytes]:
-    """Reads a file; or the pictures in a folder, which are those of one image.
+def _contents(path: str, has_views: bool) -> list[bytes]:
+    """Reads a file; or, if the model reads several, the pictures of one image in a folder.
 
     Their order is that of the numbers in their names: `2.png` comes before `10.png`.
     """
     names = [""]
-    if os.path.isdir(path):
+    if has_views and os.path.isdir(path):
         names = [name for name in os.listdir(path) if name.lower().endswith(_ENDINGS)]
         names = sorted((name for name in names if name[0] != "."), key=_by_numbers)
     contents = []
@@ -383,7 +383,8 @@ def main() -> None:
     failed = 0
     for i, path in enumerate(args.pictures):
         try:
-            image, regions = captioner.read(*_contents(path))
+            contents = _contents(path, captioner.card.get("views", 1) > 1)
+            image, regions = captioner.read(*contents)
         except (OSError, ValueError, EOFError) as error:
             reason = getattr(error, "strerror", None) or error
             print(f"error: {path}: {reason}", file=sys.stderr)
