@@ -77,6 +77,17 @@ def test_pictures_in_no_row_of_the_metadata_are_counted(tmp_path, capsys, link):
     ]
 
 
+def test_rows_of_metadata_may_have_several_pictures(tmp_path, capsys):
+    sources.write_pictures(tmp_path, ["train/a.png", "train/b.png", "train/c.png"])
+    rows = [{"file_name": names, "text": "A lung."} for names in (["a.png", "b.png"], ["c.png"])]
+    rows.append({"file_name": ["c.png", None], "text": "A lung."})
+    texts(tmp_path / "train", {"metadata.jsonl": "\n".join(map(json.dumps, rows))})
+    entries, skipped = read("imagefolder", sources.Made([tmp_path], tmp_path))
+    pictures = [("train/a.png", "train/b.png"), ("train/c.png",)]
+    assert [(entry.pictures, entry.split) for entry in entries] == [(p, "train") for p in pictures]
+    assert len(skipped) == 1 and not capsys.readouterr().out
+
+
 def test_pictures_with_any_ending_have_texts_beside_them(tmp_path, capsys):
     """Ending in upper case or missing, kohya's .caption, the name with its ending and .txt."""
     names = ["1.jfif", "2.JPE", "3.jpg", "4.PNG", "5", "6.jpg", "7.jpg", "7.png", "8.jp2", "9.heic"]

@@ -60,15 +60,15 @@ def imagefolder(source: Source) -> list[Entry]:
         name = next((values[key] for key in ("file_name", "video") if values.get(key)), None)
         entry = entry_of({**values, "path": name} if name else values, source)
         split = entry.split or row.split or split_of_path(pathlib.PurePath(entry.file_name).parent)
-        file = os.path.join(folder, entry.file_name)
-        return entry.without_id()._replace(split=split, file_name=file)
+        entry = entry.renamed(lambda name: os.path.join(folder, name))
+        return entry.without_id()._replace(split=split)
 
     entries = source.entries(rows(), parse)
     path = source.one_file()
     root = (path if path.is_dir() else path.parent).resolve()
     images = (source.images or root).resolve()
     files = [file for file, _ in files_of([root], "*")]
-    named = {nfc(str(images / entry.file_name)) for entry in entries}
+    named = {nfc(str(images / name)) for entry in entries for name in entry.pictures}
     alone = {file for file in files if is_picture(file) and nfc(str(file)) not in named}
     _note_left_out(files, {"pictures are in no row of the metadata": alone})
     return entries

@@ -388,8 +388,8 @@ def reader(
                 raise ValueError(f"the row has no column of pictures{names_in(values)}")
             try:
                 entry = entry_of(values, source)
-                if row.folder and entry.file_name:
-                    entry = entry.renamed(lambda name: f"{row.folder}{name}")
+                if row.folder:
+                    entry = entry.renamed(lambda name: name and f"{row.folder}{name}")
                 return change(entry._replace(split=entry.split or row.split or None), source)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError(f"the row cannot be read ({error}){names_in(values)}") from None
