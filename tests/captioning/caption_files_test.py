@@ -1,8 +1,10 @@
 """Captions are written beside pictures and into tables, and a killed command loses nothing."""
 
+import base64
 import csv
 import dataclasses
 import errno
+import io
 import json
 import os
 from unittest import mock
@@ -208,6 +210,21 @@ def test_a_page_goes_on_and_holds_small_pictures(folder):
     assert [run["scores"] for run in runs] == [[-2.5], [-2.5], [-1.25], [-2.5]]
     assert [bool(small) for small in report_world.element(path, "pictures")] == [True] * 3 + [False]
     assert data["title"] == "Captions of photos"
+
+
+def test_a_page_shows_the_first_picture_of_a_folder(tmp_path):
+    """A folder is a clip, or has the pictures of one image."""
+    (tmp_path / "s1").mkdir()
+    (tmp_path / "none").mkdir()
+    for number, width in ((10, 8), (9, 40)):  # 9.png comes first
+        Image.new("RGB", (width, 20)).save(tmp_path / "s1" / f"{number}.png")
+    page = Page(str(tmp_path / "captions.html"), False, False)
+    for name in ("s1", "none"):
+        page.write(caption(str(tmp_path / name)), "a lung")
+    page.finish()
+    small, nothing = report_world.element(tmp_path / "captions.html", "pictures")
+    assert nothing is None
+    assert Image.open(io.BytesIO(base64.b64decode(small))).size == (40, 20)
 
 
 def test_several_files_are_written_at_once(folder):

@@ -296,10 +296,16 @@ def thumbnail(picture: Image.Image, side: int = _SIDE) -> str:
 def _thumbnails(
     paths: Sequence[str | os.PathLike | None], side: int = _SIDE
 ) -> Iterator[str | None]:
-    """Yields a thumbnail for each path, in order; None without a readable picture."""
+    """Yields a thumbnail for each path, in order; None without a readable picture.
+
+    Of a folder, which is a clip or has the pictures of one image, the first picture is shown.
+    """
 
     def make(path):
         try:
+            if os.path.isdir(path):
+                names = filter(image_files.is_picture_name, os.listdir(path))
+                path = os.path.join(path, min(names, key=image_files.by_numbers))
             with Image.open(path) as image:
                 image.draft("RGB", (2 * side, 2 * side))  # lets JPEG decode a smaller picture
                 return thumbnail(image_files.upright(image), side)
