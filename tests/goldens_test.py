@@ -36,7 +36,7 @@ GOLDENS = pathlib.Path(__file__).parent / "goldens"
 
 def search(model, context, length, **options):
     """Tokens [B, K, T] and scores [B, K]."""
-    return Search(decoding.Options(**options), length)(model, context)
+    return Search(decoding.Options(**options), length)(model, context)[:2]
 
 
 def greedy(model, context, length):

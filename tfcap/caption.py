@@ -335,12 +335,15 @@ class _Work:
 def _as_dict(caption: captioning.Caption, wording: caption_files.Wording) -> dict[str, Any]:
     """Returns what `--json` prints of a picture."""
     captions = (caption, *caption.alternatives)
-    return {
+    result = {
         "image": caption.source or "-",
         "caption": wording.text(caption.text, caption.words),
         "captions": [wording.text(one.text, one.words) for one in captions],
         "scores": [one.score for one in captions],
     }
+    if caption.confidence is not None:
+        result["confidences"] = [one.confidence for one in captions]
+    return result
 
 
 def main() -> None:

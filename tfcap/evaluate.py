@@ -42,6 +42,7 @@ _OF_REFERENCES = (
     "cut_references",
     "perplexity",
     "diversity",
+    "calibration",
 )
 
 
@@ -92,6 +93,11 @@ class Evaluate(
     diversity: bool = argument(
         "Also compute the share of novel captions; with several captions per image also Div-n, "
         "mBLEU, self-CIDEr and the score of the best caption of each image.",
+        default=False,
+    )
+    calibration: bool = argument(
+        "Also measure the confidence of a calibrated run: how well it tells which captions are "
+        "usable. Images on which it was fitted are left out.",
         default=False,
     )
     output: str | None = argument("File to write: captions in COCO result format.", default=None)
@@ -221,6 +227,13 @@ def _check(args: Evaluate) -> None:
         raise errors.UsageError(
             "`submission` takes the captions of a whole split. Leave out `limit`."
         )
+    if args.calibration and (args.predictions is not None or args.rerank):
+        raise errors.UsageError(
+            "`calibration` measures the confidence of a run in the captions that it finds. Give "
+            "`model_dir`, and leave out `predictions` and `rerank`."
+        )
+    if args.calibration and "CIDEr" not in metrics:
+        raise errors.UsageError("`calibration` needs CIDEr. Add it to `metrics`.")
     files = args.output, args.hypotheses, args.submission, args.metrics_file, args.per_image
     for path in filter(None, (*files, args.report)):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -243,6 +256,10 @@ def _load_run(args: Evaluate) -> Subject:
     data = runs.load_data(run, args.data_dir)
     search = run.search(data_dir=data.folder)  # a wrong word or option is refused now
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
+    if args.calibration and run.confidence is None:
+        raise errors.UsageError(
+            f"`calibration`: {run.described} is not calibrated. Run tfcap.calibrate first."
+        )
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
     subject = subject_of_run(name, run, data, search, args.split, args.limit, args.tokens)
@@ -456,6 +473,8 @@ def _score(
             print(f"distinct captions: {diversity.distinct_share(captions.best()):.1f} %")
         if args.diversity:
             more = _diversity(args, subject, captions, scorer)
+    if args.calibration:
+        more["calibration"] = _calibration(args, subject, captions, scores)
     if perplexities:
         _say(args, perplexities.format())
         more["perplexity"] = perplexities.corpus
@@ -528,6 +547,18 @@ def _diversity(
     values, text = diversity.summarize(captions.captions, subject.references, scorer, training)
     _say(args, text)
     return values
+
+
+def _calibration(
+    args: Evaluate, subject: Subject, captions: Hypotheses, scores: Scores
+) -> dict[str, Any]:
+    """Measures and prints the confidence."""
+    from tfcap.inference.calibration import measure
+
+    assert subject.run is not None and subject.data is not None
+    measured, note = measure(subject.run, subject.data, args.split, captions, scores)
+    _say(args, "\n".join(filter(None, (measured.format(), note))))
+    return measured.as_dict()
 
 
 def _report(

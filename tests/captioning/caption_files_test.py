@@ -337,3 +337,21 @@ def test_a_read_only_folder_does_not_stop_the_others(trained, folder, capsys, mo
     with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
         texts.write(caption(folder / "a.png"), "a dog")
     assert not list(folder.glob("**/*.part"))
+
+
+def test_a_confidence_is_a_further_column_and_old_rows_keep_none(tmp_path):
+    """A table is begun without a confidence and continued by a calibrated model, twice."""
+    for ending in ("csv", "jsonl", "html"):
+        path = str(tmp_path / f"table.{ending}")
+        for number, confidence in enumerate((None, 0.25, 0.75)):
+            [table] = open_output([], [], [path], False, number > 0)._outputs
+            table.write(dataclasses.replace(caption(f"{number}.png"), confidence=confidence), "x")
+            table.finish()
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["image", "caption", "score", "confidence"]
+    assert [row[3] for row in rows[1:]] == ["", "0.2500", "0.7500"]
+    with open(tmp_path / "table.jsonl") as file:
+        rows = [json.loads(line) for line in file]
+    assert [row.get("confidence") for row in rows] == [None, 0.25, 0.75]
+    assert len(list(Page(str(tmp_path / "table.html"), False, True)._old)) == 3

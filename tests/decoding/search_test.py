@@ -20,7 +20,7 @@ def test_samples_of_an_image_follow_its_seed():
     model, context, _ = worlds.random_world(3, images=3, vocab=9)
     search = Search(options(search="sample", samples=4, temperature=1.2, top_k=5), 6)
     seeds = tf.constant([11, 12, 13], tf.int64)
-    tokens, scores = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
+    tokens, scores, _ = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
     assert tokens.shape == (3, 4, 6) and (np.diff(scores) <= 0).all()
     totals = word_log_probs(model, context, tf.reshape(tokens, [12, 6]))
     np.testing.assert_allclose(tf.reduce_sum(totals, -1), np.reshape(scores, -1), atol=1e-4)
@@ -28,6 +28,28 @@ def test_samples_of_an_image_follow_its_seed():
     again = search(model, part, seeds[1:][::-1])
     np.testing.assert_array_equal(again[0], tokens[1:][::-1])
     assert (search(model, context, seeds + 1)[0] != tokens).numpy().any()
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"beam": 3, "length_power": 1.5},
+        {"beam": 3, "length_power": 1.5, "length_penalty": "gnmt"},
+        {"search": "sample", "samples": 4, "length_power": 1.0},
+        {"search": "sample", "samples": 4, "order": "consensus"},
+        {},
+    ],
+)
+def test_log_probs_are_sums_whatever_the_captions_are_ordered_by(chosen):
+    model, context, _ = worlds.random_world(3, images=3, vocab=9, end=0.5)
+    consensus = None
+    if "order" in chosen:
+        consensus = lambda tokens: tf.cast(tf.reduce_sum(tokens, -1), tf.float32)  # noqa: E731
+    found = Search(options(**chosen), 6, consensus)(model, context, tf.range(3, dtype=tf.int64))
+    words = word_log_probs(model, context, tf.reshape(found.tokens, [-1, 6]))
+    sums = tf.reshape(tf.reduce_sum(words, -1), found.log_probs.shape)
+    np.testing.assert_allclose(found.log_probs, sums, atol=1e-4)
+    assert (np.allclose(found.scores, sums, atol=1e-3)) == (not chosen)
 
 
 def test_groups_rules_temperature_and_penalty_work_together():
@@ -38,7 +60,7 @@ def test_groups_rules_temperature_and_penalty_work_together():
         bad_endings=(5,), prefix=(4,), min_length=2, no_repeat_ngram=1, length_penalty="gnmt",
         length_power=0.7,
     )  # fmt: skip
-    tokens, scores = tf.function(lambda: Search(chosen, 6)(model, context), autograph=False)()
+    tokens, scores, _ = tf.function(lambda: Search(chosen, 6)(model, context), autograph=False)()
     tokens, scores = tokens.numpy(), scores.numpy()
     assert tokens.shape == (4, 6, 6) and (np.diff(scores) <= 0).all() and (scores > -1e3).all()
     for row in tokens.reshape(-1, 6).tolist():
@@ -82,7 +104,7 @@ def test_consensus_chooses_the_sample_of_highest_expected_cider(cider):
     gains = cider.similarities(listed, cider.references(listed)).numpy()[0]  # [choice, truth]
     chosen = options(search="sample", samples=400, order="consensus")
     search = Search(chosen, 3, Consensus(cider))
-    tokens, scores = search(model, context, tf.range(4, dtype=tf.int64))
+    tokens, scores, _ = search(model, context, tf.range(4, dtype=tf.int64))
     assert (np.diff(scores) <= 0).all()
     other = 0
     for image, table in enumerate(tables):

@@ -59,8 +59,8 @@ def captioner_folder(run, browser, tmp_path_factory):
     def caption(images):
         features = backbone.extract(images)
         mask = tf.ones(tf.shape(features)[:2], tf.bool)
-        tokens, scores = search(model, model.encode({"features": features, "mask": mask}), None)
-        return {"tokens": tokens, "scores": scores}
+        found = search(model, model.encode({"features": features, "mask": mask}), None)
+        return {"tokens": found.tokens, "scores": found.scores}
 
     folder = tmp_path_factory.mktemp("web") / "captioner"
     return fill(folder, caption, backbone.decoded_shape[0], run.vocab.words, resize="bilinear")

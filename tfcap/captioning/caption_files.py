@@ -22,6 +22,7 @@ from tfcap.visualize import report
 
 KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
 _COLUMNS = ["image", "caption", "score"]
+_CONFIDENCE = "confidence"  # a further column, of calibrated models
 # English words after which a phrase goes on; more than the prepositions of `bad_endings`.
 _UNFINISHED = frozenset(
     (
@@ -170,9 +171,10 @@ class Texts:
 class Table:
     """Writes captions as rows of a table, with the columns image, caption and score.
 
-    The column image holds the path of the picture. It is relative to the directory of the table if
-    the picture lies in or below that directory. Until `finish`, the rows are in the file
-    `PATH.part`.
+    Captions of a calibrated model have the further column confidence, which is empty for captions
+    that were written without one. The column image holds the path of the picture. It is relative to
+    the directory of the table if the picture lies in or below that directory. Until `finish`, the
+    rows are in the file `PATH.part`.
 
     Args:
       path: the path of the table. Its ending sets the format: `.csv` or `.jsonl`.
@@ -199,13 +201,16 @@ class Table:
             _refuse(existing)
         self._old = [] if overwrite or not existing else list(self._rows(existing[0]))
         self._written = {row[0] for row in self._old}
+        self._columns = _COLUMNS + [_CONFIDENCE] * any(
+            len(row) > len(_COLUMNS) for row in self._old
+        )
 
     @functools.cached_property
     def _file(self) -> TextIO:
         """`TABLE.part` with the rows of the table; made for the first new row."""
         files.make_directory(self._directory)
         with files.replacing(self._part) as temporary, self._open(temporary) as file:
-            for row in [_COLUMNS, *self._old] if self._is_csv else self._old:
+            for row in [self._columns, *self._old] if self._is_csv else self._old:
                 self._add(file, row)
         return self._open(self._part)
 
@@ -220,8 +225,12 @@ class Table:
           caption: the caption; its `source` and its score go into the row.
           text: the text to write, a result of `Wording.text`.
         """
-        name = self._name(caption.source or "-")
-        self._add(self._file, [name, text, f"{caption.score:.4f}"])
+        row = [self._name(caption.source or "-"), text, f"{caption.score:.4f}"]
+        if caption.confidence is not None:
+            row.append(f"{caption.confidence:.4f}")
+            if "_file" not in vars(self):
+                self._columns = [*_COLUMNS, _CONFIDENCE]
+        self._add(self._file, row)
         self._file.flush()
         self.count += 1
 
@@ -250,12 +259,13 @@ class Table:
                 lineterminator="\n",
                 quoting=csv.QUOTE_ALL if "\r" in row[0] else csv.QUOTE_MINIMAL,
             )
-            writer.writerow(row)
+            writer.writerow([*row, *[""] * (len(self._columns) - len(row))])
         else:
-            image, caption, score = row
-            file.write(
-                files.json_text({"image": image, "caption": caption, "score": float(score)}) + "\n"
-            )
+            image, caption, *numbers = row
+            names = [*_COLUMNS[2:], _CONFIDENCE]
+            values = zip(names, map(float, filter(None, numbers)), strict=False)
+            content = {"image": image, "caption": caption, **dict(values)}
+            file.write(files.json_text(content) + "\n")
 
     def _rows(self, path: str) -> Iterator[list[str]]:
         """Yields the rows of a table that have a caption.
@@ -279,12 +289,12 @@ class Table:
 def _csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yields the rows of a .csv that have a caption."""
     head, *rows = list(csv.reader(lines)) or [_COLUMNS]
-    if head != _COLUMNS:
+    if head not in (_COLUMNS, [*_COLUMNS, _CONFIDENCE]):
         raise ValueError(
             f"the columns of the table must be {', '.join(_COLUMNS)}, not "
             f"{errors.escaped(', '.join(head))[:100]}"
         )
-    yield from (row for row in rows if len(row) == 3 and row[1].strip())
+    yield from (row for row in rows if len(row) == len(head) and row[1].strip())
 
 
 def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -300,7 +310,8 @@ def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
             ) from None
         image, caption, score = values
         if str(caption or "").strip():
-            yield [image, caption, str(score)]
+            more = [str(row[_CONFIDENCE])] if _CONFIDENCE in row else []
+            yield [image, caption, str(score), *more]
 
 
 class Page(Table):
@@ -314,7 +325,7 @@ class Page(Table):
     def finish(self) -> str:
         """Makes the page of the captions, removes `PATH.part`, and returns the path of the page."""
         self._file.close()
-        rows = list(super()._rows(self._part))
+        rows = [row[: len(_COLUMNS)] for row in super()._rows(self._part)]
         name = errors.escaped(os.path.basename(self._directory))
         pictures = [os.path.join(self._directory, row[0]) for row in rows]
         report.write_captions(self.path, rows, pictures, f"Captions of {name}")

@@ -517,6 +517,7 @@ def _best_caption(
             text_of(text),
             float(score),
             tuple(text.split()),
+            None if result.confidences is None else float(result.confidences[row][index]),
             source=picture.source,
             position=picture.position,
             picture=shown.pixels if shown and attended else None,

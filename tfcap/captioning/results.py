@@ -43,6 +43,8 @@ class Caption:
         other samples. A reranker replaces it by the mean similarity to captions of similar images.
       words: the words of the text. An exported SavedModel does not tell them; the words of its
         captions are what stands between spaces.
+      confidence: the estimated probability that the caption is usable, 0 to 1; None if the model
+        was not calibrated (`tfcap.calibrate`), which also says what usable means.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. The sum of
         `log_probs` is log P(caption | picture). A run computes them when they are first read. None
@@ -61,6 +63,7 @@ class Caption:
     text: str
     score: float
     words: tuple[str, ...]
+    confidence: float | None = None
     alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
@@ -203,6 +206,7 @@ class CaptionedBatch(NamedTuple):
       boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
         in pixels of the original picture. None if the regions are a grid, which has the same boxes
         in every picture.
+      confidences: the confidence in each caption; None if the model was not calibrated.
     """
 
     captions: Sequence[Sequence[str]]
@@ -211,3 +215,4 @@ class CaptionedBatch(NamedTuple):
     log_probs: Sequence[Sequence[tuple[float, ...]]] | None = None
     features: "tf.Tensor | None" = None
     boxes: "tf.Tensor | None" = None
+    confidences: Sequence[Sequence[float]] | np.ndarray | None = None

@@ -181,6 +181,7 @@ class TrainedRun:
             self._backbone,
             server.max_regions,
             server.max_pixels,
+            server.confidence,
         )
         other._search = _traced(other.server.from_regions)
         return other
@@ -255,13 +256,26 @@ class TrainedRun:
             results["captions"] = self.run.vocab.detokenize(results["tokens"], joined=False)
         captions = _decoded(results)
         scores = results["scores"].numpy()
+        confidences = _confidences(results)
         if self.reranker is not None:
             vectors = self.reranker.vectors(features, self.server.mask(features))
             ranked = self.reranker.rerank(vectors, captions)
+            if confidences is not None:
+                of_texts = map(dict, map(zip, captions, confidences))
+                confidences = [
+                    [of_text[text] for text in row.captions]
+                    for of_text, row in zip(of_texts, ranked, strict=True)
+                ]
             captions = [row.captions for row in ranked]
             scores = [row.scores for row in ranked]
-        refusals = _refusals(results)
-        return CaptionedBatch(captions, scores, refusals, features=features, boxes=boxes)
+        return CaptionedBatch(
+            captions,
+            scores,
+            _refusals(results),
+            features=features,
+            boxes=boxes,
+            confidences=confidences,
+        )
 
     def shown(self, caption: str) -> str:
         """Returns a caption as people write it, see `Runtime.shown`."""
@@ -479,7 +493,12 @@ class ExportedModel:
             else reason
             for content, reason in zip(prepared, _refusals(results), strict=True)
         ]
-        return CaptionedBatch(_decoded(results), results["scores"].numpy(), refusals)
+        return CaptionedBatch(
+            _decoded(results),
+            results["scores"].numpy(),
+            refusals,
+            confidences=_confidences(results),
+        )
 
     def shown(self, caption: str) -> str:
         """Returns the caption itself: the SavedModel returns captions as people write them."""
@@ -489,6 +508,11 @@ class ExportedModel:
 def _decoded(results: Mapping[str, tf.Tensor]) -> list[list[str]]:
     """Returns the texts [B][K] of a result of a server."""
     return [[text.decode() for text in row] for row in results["captions"].numpy()]
+
+
+def _confidences(results: Mapping[str, tf.Tensor]) -> Sequence[Sequence[float]] | None:
+    """Returns the confidences [B][K] of a result of a server; None if it has none."""
+    return results["confidence"].numpy().tolist() if "confidence" in results else None
 
 
 def _remedy(fingerprint: Mapping[str, Any]) -> str:

@@ -51,8 +51,17 @@ def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) ->
     Returns:
       The scores, float32 [B, K].
     """
+    return sums / length_measure(tokens, options)
+
+
+def length_measure(tokens: tf.Tensor, options: Options) -> tf.Tensor | float:
+    """Returns the numbers by which `normalise_by_length` divides, float32 [B, K].
+
+    Args:
+      tokens, options: as in `normalise_by_length`.
+    """
     if not options.length_power:
-        return sums
+        return 1.0
     words = tf.reduce_sum(tf.cast(tokens != PAD, tf.float32), -1)
     measure = words + 1.0 if options.length_penalty == "average" else (words + 5.0) / 6.0
-    return sums / measure**options.length_power
+    return measure**options.length_power

@@ -5,16 +5,33 @@ T `max_length`.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfcap.decoding.beams import beam_search
 from tfcap.decoding.options import Options
 from tfcap.decoding.sampling import sample
-from tfcap.decoding.scores import normalise_by_length
+from tfcap.decoding.scores import length_measure, normalise_by_length
 from tfcap.layers.trees import Tree
 from tfcap.models.captioner import Captioner
 from tfcap.objectives.ngrams import CiderD
+
+
+class Found(NamedTuple):
+    """The K captions that a search found for each of B images, best first.
+
+    Attributes:
+      tokens: int32 [B, K, T] for up to T tokens, PAD after EOS.
+      scores: what the captions are ordered by, float32 [B, K]: `log_probs` after
+        `normalise_by_length`, or the results of a `Consensus`.
+      log_probs: the summed natural log-probabilities of the words and of the end mark, float32
+        [B, K]; those of a beam search come from the logits divided by the temperature.
+    """
+
+    tokens: tf.Tensor
+    scores: tf.Tensor
+    log_probs: tf.Tensor
 
 
 class Consensus(tf.Module):
@@ -86,7 +103,7 @@ class Search(tf.Module):
         model: Captioner,
         context: Tree,
         seeds: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> Found:
         """Finds the K best captions of each of B images.
 
         Args:
@@ -96,9 +113,7 @@ class Search(tf.Module):
             `sampling.image_seeds`. With the same seed, an image has the same captions in any batch.
 
         Returns:
-          The captions, best first: tokens int32 [B, K, T] for up to T tokens, PAD after EOS; and
-          their scores, float32 [B, K]: summed natural log-probabilities after
-          `normalise_by_length`, or the results of `consensus`.
+          The captions, best first, with their scores.
         """
         if not self.samples:
             return self.from_draws(model, context, None)
@@ -110,9 +125,7 @@ class Search(tf.Module):
         )
         return self.from_draws(model, context, draws)
 
-    def from_draws(
-        self, model: Captioner, context: Tree, draws: tf.Tensor | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def from_draws(self, model: Captioner, context: Tree, draws: tf.Tensor | None) -> Found:
         """Finds the captions of B images as a call does, with random numbers in place of seeds.
 
         Args:
@@ -122,18 +135,20 @@ class Search(tf.Module):
             beam search.
 
         Returns:
-          Tokens and scores as the call returns them.
+          The captions as the call returns them.
         """
         if draws is None:
-            return beam_search(model, context, self.max_length, self.options)[:2]
+            tokens, scores, _ = beam_search(model, context, self.max_length, self.options)
+            return Found(tokens, scores, scores * length_measure(tokens, self.options))
         shape = (self.options.samples, self.max_length)
         rows = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
         tokens, logps = sample(model, context, self.max_length, rows, self.options)
         tokens = tf.reshape(tokens, [-1, *shape])
+        sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
         if self.consensus is not None:
             scores = self.consensus(tokens)
         else:
-            sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
             scores = normalise_by_length(sums, tokens, self.options)
         scores, order = tf.math.top_k(scores, self.options.samples)
-        return tf.gather(tokens, order, batch_dims=1), scores
+        tokens, sums = (tf.gather(values, order, batch_dims=1) for values in (tokens, sums))
+        return Found(tokens, scores, sums)

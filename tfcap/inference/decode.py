@@ -3,6 +3,9 @@
 Letters: B images of a batch, K captions of an image.
 """
 
+import collections
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,7 +14,7 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.decoding.sampling import image_seeds
-from tfcap.decoding.search import Search
+from tfcap.decoding.search import Found, Search
 from tfcap.metrics.results import Hypotheses
 from tfcap.runs import Run
 
@@ -25,6 +28,7 @@ def decode_split(
     search: Search | None = None,
     limit: int = 0,
     seed: int = 1,
+    measure: Callable[[tf.Tensor, tf.Tensor, Found], tf.Tensor] | None = None,
 ) -> Hypotheses:
     """Captions the images of a split with a run.
 
@@ -37,9 +41,13 @@ def decode_split(
         run.
       limit: number of images to caption, from the start of the split; 0 captions all.
       seed: random seed of sampling. The samples of an image depend on the seed and the image id.
+      measure: a function that computes a confidence in the captions, or a vector in its place, from
+        the features of images, their mask and the captions, as a `Confidence` does. None takes the
+        confidence of the run, if it has one.
 
     Returns:
-      The captions of each image, best first, with spaces between all words, and their scores.
+      The captions of each image, best first, with spaces between all words; their scores and
+      log-probabilities, and the confidence in them.
     """
     model = run.model
     search = search or run.search()
@@ -52,22 +60,28 @@ def decode_split(
     )
     batches = pipeline.decoding_batches(data, options, limit=limit or None)
 
+    measure = measure or run.confidence
+
     @tf.function(
         input_signature=[dict(data.input_specs), tf.TensorSpec([None], tf.int64)], autograph=False
     )
     def decode(inputs, ids):
-        tokens, scores = search(model, model.encode(inputs), image_seeds(seed, ids))
-        return run.vocab.detokenize(tokens, joined=False), scores
+        found = search(model, model.encode(inputs), image_seeds(seed, ids))
+        results = {"scores": found.scores, "log_probs": found.log_probs}
+        if measure is not None:
+            results["confidences"] = measure(inputs["features"], inputs["mask"], found)
+        return run.vocab.detokenize(found.tokens, joined=False), results
 
     captions: dict[int, list[str]] = {}
-    scores: dict[int, list[float]] = {}
+    numbers: dict[str, dict[int, list]] = collections.defaultdict(dict)
     images = data.split(split)["images"]
     total = int(np.ceil(min(images, limit or images) / batch_size))
     with data.readable_errors():
         for batch in progress.progress(batches, total, f"decoding {split}"):
-            texts, values = decode(inputs_of(data.with_features(batch)), batch["id"])  # [B, K]
-            rows = zip(batch["id"].numpy().tolist(), texts.numpy(), values.numpy(), strict=True)
-            for image, texts_of_image, scores_of_image in rows:
+            texts, results = decode(inputs_of(data.with_features(batch)), batch["id"])  # [B, K]
+            ids = batch["id"].numpy().tolist()
+            for image, texts_of_image in zip(ids, texts.numpy(), strict=True):
                 captions[image] = [text.decode() for text in texts_of_image]
-                scores[image] = scores_of_image.tolist()
-    return Hypotheses(captions, scores)
+            for name, values in results.items():
+                numbers[name] |= zip(ids, values.numpy().tolist(), strict=True)
+    return Hypotheses(captions, **numbers)

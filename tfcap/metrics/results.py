@@ -166,10 +166,14 @@ class Hypotheses:
       captions: image id -> captions, best first.
       scores: image id -> score of each caption, such as its log-probability, in the same order.
         None if the captions have no scores.
+      log_probs: image id -> summed log-probability of each caption, or None.
+      confidences: image id -> confidence in each caption, 0 to 1. None if they have none.
     """
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
+    log_probs: dict[int, list[float]] | None = None
+    confidences: dict[int, list] | None = None
 
     def best(self) -> dict[int, str]:
         """Returns image id -> best caption of the image, which is its first one."""
@@ -194,8 +198,9 @@ class Hypotheses:
           images: ids of these images; the copy has their order.
         """
         images = list(images)
-        scores = self.scores and {image: self.scores[image] for image in images}
-        return Hypotheses({image: self.captions[image] for image in images}, scores)
+        values = (self.captions, self.scores, self.log_probs, self.confidences)
+        parts: Any = [one and {image: one[image] for image in images} for one in values]
+        return Hypotheses(*parts)
 
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:

@@ -2,6 +2,7 @@
 
 from tfcap.runs.build import build_model, build_search, count_parameters, width_of, with_backbone
 from tfcap.runs.checkpoints import newest_checkpoint, step_of
+from tfcap.runs.confidence import write_confidence
 from tfcap.runs.directory import begin, create, differing
 from tfcap.runs.fingerprint import read_fingerprint, source_of_features
 from tfcap.runs.info import (
@@ -42,4 +43,5 @@ __all__ = [
     "step_of",
     "width_of",
     "with_backbone",
+    "write_confidence",
 ]

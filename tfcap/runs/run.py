@@ -21,6 +21,7 @@ from tfcap.data.prepared import (
     load_vocabulary,
 )
 from tfcap.data.tokens import Vocab
+from tfcap.decoding.confidence import Confidence
 from tfcap.decoding.search import Search
 from tfcap.files import arrays_sha256
 from tfcap.layers import precision
@@ -29,6 +30,7 @@ from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
 from tfcap.runs.build import build_model, build_search, width_of, with_backbone
 from tfcap.runs.checkpoints import find, newest_checkpoint, path_of, restore_weights, step_of
+from tfcap.runs.confidence import read_confidence
 from tfcap.runs.fingerprint import (
     check_data,
     read_fingerprint,
@@ -56,6 +58,8 @@ class Run:
         `best_ckpt_global_step`; empty if they are not known, and for an ensemble.
       backbone: the backbone that was trained with the captioner, or the backbones of an ensemble;
         None if the captioner reads the features of the prepared data.
+      confidence: estimates the probability that a caption is usable; None if the run is not
+        calibrated (`tfcap.calibrate`), and for an ensemble.
     """
 
     params: configs.Experiment
@@ -67,6 +71,7 @@ class Run:
     signature: str
     scores: dict[str, float]
     backbone: Backbone | Backbones | None = None
+    confidence: Confidence | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.directory}: {self.params.task.model.type}, {self.checkpoint}>"
@@ -222,6 +227,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         signature=signature_of(path, params.task),
         scores=scores_in(info_of(path)),
         backbone=whole.backbone,
+        confidence=read_confidence(directory, path),
     )
 
 
@@ -278,6 +284,7 @@ def load_together(
         checkpoint=", ".join(member.checkpoint for member in members),
         signature=" & ".join(dict.fromkeys(member.signature for member in members)),
         scores={},
+        confidence=None,
     )
 
 

@@ -76,7 +76,7 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
 
     def from_features(features: tf.Tensor, mask: tf.Tensor, draws: tf.Tensor | None):
         context = model.encode({"features": features, "mask": mask})
-        tokens, scores = search.from_draws(model, context, draws)
+        tokens, scores, _ = search.from_draws(model, context, draws)
         flat = tf.reshape(tokens, [-1, tokens.shape[-1]])
         logps = tf.reshape(_log_probs(model, context, flat), tf.shape(tokens))
         return {"tokens": tokens, "scores": scores, "log_probs": logps}

@@ -23,6 +23,7 @@ from tfcap.backbones.side_by_side import Backbones
 from tfcap.backbones.views import Views
 from tfcap.data.pictures import claimed_pixels, refusals
 from tfcap.data.tokens import Vocab
+from tfcap.decoding.confidence import Confidence
 from tfcap.decoding.search import Search
 from tfcap.images import SERVED_PIXELS
 from tfcap.models.captioner import Captioner
@@ -54,6 +55,7 @@ class CaptionServer(tf.Module):
         off. None uses all regions.
       max_pixels: largest number of pixels of a picture; a larger picture gets no caption. Of a GIF
         file the pixels of one frame count.
+      confidence: estimates the probability that a caption is usable; None estimates nothing.
 
     Attributes:
       frames: number of frames of a clip that the model reads, int32 [], a variable so that an
@@ -68,6 +70,7 @@ class CaptionServer(tf.Module):
         backbone: AnyBackbone | None = None,
         max_regions: int | None = None,
         max_pixels: int = SERVED_PIXELS,
+        confidence: Confidence | None = None,
     ):
         super().__init__(name="captioner")
         # Of what Keras tracks, a SavedModel gets copies, and TensorFlow's session loader, which TF
@@ -80,6 +83,7 @@ class CaptionServer(tf.Module):
         self.search = search
         self.max_regions = max_regions
         self.max_pixels = max_pixels
+        self.confidence = confidence
         self.frames: tf.Variable | None = None
         if isinstance(backbone, Clips):
             self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
@@ -128,8 +132,9 @@ class CaptionServer(tf.Module):
           float32 [B, K]: the sums of natural log-probabilities of the words; divided by a measure
           of length if `length_power` is not 0; with `order=consensus` the mean CIDEr-D against the
           other samples of the image. `tokens` int32 [B, K, T]: the word ids, T for each
-          caption. `status` string [B]: "ok", or why an image has no captions; then its captions are
-          empty, and its scores and tokens 0.
+          caption. `confidence` float32 [B, K]: the estimated probability that the caption is
+          usable; only of a calibrated run. `status` string [B]: "ok", or why an image has no
+          captions; then its captions are empty, and its numbers 0.
         """
         features, num_regions, status = _check_features(features, num_regions)
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
@@ -137,9 +142,12 @@ class CaptionServer(tf.Module):
             features = features[:, : self.max_regions]
             mask = mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
-        tokens, scores = self.search(self.model, context, seed)
-        captions = self.vocab.detokenize(tokens)
-        return _blank({"captions": captions, "scores": scores, "tokens": tokens}, status)
+        found = self.search(self.model, context, seed)
+        captions = self.vocab.detokenize(found.tokens)
+        results = {"captions": captions, "scores": found.scores, "tokens": found.tokens}
+        if self.confidence is not None:
+            results["confidence"] = self.confidence(features, mask, found)
+        return _blank(results, status)
 
     def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the features of pictures, and the boxes that a detector found.
@@ -258,7 +266,9 @@ def server(
     elif (views := run.fingerprint.get("views", 1)) > 1 and isinstance(backbone, Backbones):
         backbone = Views(backbone, views)
     search = run.search(data_dir=data_dir)
-    return CaptionServer(run.model, run.vocab, search, backbone, run.max_regions, max_pixels)
+    return CaptionServer(
+        run.model, run.vocab, search, backbone, run.max_regions, max_pixels, run.confidence
+    )
 
 
 # ---- rows of a batch ----------------------------------------------------------------------------

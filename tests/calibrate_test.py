@@ -1,0 +1,123 @@
+"""The command calibrates a run; then captions have a confidence, and evaluate measures it."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import commands
+
+import tfcap
+from tfcap import calibrate, errors, evaluate, runs
+from tfcap.inference import calibration
+from tfcap.inference.decode import decode_split
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def calibrated(trained, tmp_path_factory):
+    """A copy of `trained` that the command calibrated on the first eight images."""
+    folder = tmp_path_factory.mktemp("calibrated") / "run"
+    shutil.copytree(trained, folder)
+    flags = ["--limit=8", "--steps=30", "--usable=0.7"]
+    commands.run_here(calibrate, f"--model_dir={folder}", *flags)
+    return folder
+
+
+def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, pictures):
+    run = runs.load(calibrated)
+    decoded = decode_split(run, data, "val", 8)
+    captions = tfcap.load(calibrated)(pictures)
+    for caption, values in zip(captions, decoded.confidences.values(), strict=False):
+        own = [caption.confidence, *(other.confidence for other in caption.alternatives)]
+        np.testing.assert_allclose(own, values, atol=1e-3)
+        assert 0 <= min(own) <= max(own) <= 1
+    content = json.loads((calibrated / "confidence.json").read_text())
+    assert content["images"] == data.index("val").id[:8].tolist() and content["level"] == 0.7
+    assert content["checkpoint"] in run.checkpoint
+    assert runs.load(calibrated, "latest").confidence is None or "latest" in run.checkpoint
+
+
+def test_runs_that_are_not_calibrated_and_ensembles_have_none(trained, calibrated, pictures):
+    assert tfcap.load(trained)(pictures[0]).confidence is None
+    assert runs.load_together([calibrated, calibrated]).confidence is None
+
+
+def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path, capsys):
+    path = tmp_path / "metrics.json"
+    flags = [f"--model_dir={calibrated}", "--scores=CIDEr", "--calibration", f"--metrics={path}"]
+    commands.run_here(evaluate, *flags)
+    out = capsys.readouterr().out
+    assert "8 images are left out" in out and "4 captions; usable: CIDEr of at least 0.7" in out
+    measured = json.loads(path.read_text())["calibration"]
+    assert measured["images"] == 4 and measured["level"] == 0.7
+    assert measured["areas"].keys() == {
+        "confidence", "mean log-probability", "summed log-probability",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--model_dir=RUN --calibration", "is not calibrated. Run tfcap.calibrate first"),
+        (
+            "--model_dir=RUN --calibration --rerank=consensus",
+            "leave out --predictions and --rerank",
+        ),
+        ("--model_dir=RUN --calibration --scores=BLEU", "--calibration needs CIDEr"),
+    ],
+)
+def test_wrong_flags_of_evaluate_are_refused(given, message, trained):
+    with pytest.raises(errors.UsageError, match=message):
+        commands.run_here(evaluate, *given.replace("RUN", str(trained)).split())
+
+
+def test_levels_that_no_caption_or_every_caption_reaches_are_refused(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    for level, share in ((0, "all"), (1000, "none")):
+        with pytest.raises(ValueError, match=f"{share} of the captions are usable"):
+            calibrate.calibrate(str(tmp_path / "run"), usable=level, steps=1)
+    with pytest.raises(errors.UsageError, match="no images in the split dev"):
+        calibrate.calibrate(str(tmp_path / "run"), split="dev")
+    assert not (tmp_path / "run" / "confidence.json").exists()
+
+
+def test_the_logistic_function_finds_the_weights_of_its_data():
+    rng = np.random.default_rng(0)
+    signals = rng.normal(size=(20000, 2)) * [2.0, 0.1] + [5.0, -1.0]
+    logits = signals @ [0.5, 8.0] + 5.0
+    usable = rng.random(20000) < 1 / (1 + np.exp(-logits))
+    weights, bias = calibration.fit_logistic(signals, usable)
+    np.testing.assert_allclose([*weights, bias], [0.5, 8.0, 5.0], rtol=0.1)
+    fitted = calibration.cross_fitted(signals[:200], usable[:200])
+    assert np.corrcoef(fitted, logits[:200])[0, 1] > 0.9
+
+
+def test_the_network_learns_which_words_an_image_has():
+    """Images of two kinds, with words of their own beside one that all have."""
+    kind = np.arange(400) % 2
+    vectors = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32) * 0.1
+    vectors[:, 0] += kind
+    tokens = np.stack([np.full(400, 4), 5 + kind, np.full(400, 2)], 1)[:, None].astype(np.int32)
+    arrays = calibration.fit_expectation(vectors, tokens, 8, steps=300)
+    assert arrays["idf"][4] == 0 and arrays["idf"][5] == pytest.approx(np.log(2))
+    from tfcap.decoding.confidence import WordExpectation
+
+    network = WordExpectation(arrays)
+    code = network.code(vectors[:2])
+    support = network.support(code, np.array([[[4, 5, 2], [4, 6, 2]]] * 2)).numpy()
+    assert support[0, 0] > 0.8 > 0.2 > support[0, 1]
+    assert support[1, 1] > 0.8 > 0.2 > support[1, 0]
+
+
+def test_the_level_is_what_three_of_four_references_reach():
+    """Three first references equal another one, and one has no word in common."""
+    words = ["red dog", "blue cat", "green bird", "old house"]
+    references = {i: [text, text] for i, text in enumerate(words)}
+    references[3] = ["old house", "new car"]
+    level = calibration.human_level(references)
+    highest = calibration.ciders({0: "red dog"} | {i: "x" for i in (1, 2, 3)}, references)[0]
+    assert 0 < level < highest
+    with pytest.raises(ValueError, match="Give it as `usable`"):
+        calibration.human_level({1: ["a dog"], 2: ["a cat"]})
