@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import commands
+from helpers import commands, report_world
 
 import tfcap
 from tfcap import calibrate, errors, evaluate, runs
@@ -47,7 +47,9 @@ def test_runs_that_are_not_calibrated_and_ensembles_have_none(trained, calibrate
 def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path, capsys):
     path = tmp_path / "metrics.json"
     flags = [f"--model_dir={calibrated}", "--scores=CIDEr", "--calibration", f"--metrics={path}"]
-    commands.run_here(evaluate, *flags)
+    page = tmp_path / "report.html"
+    commands.run_here(evaluate, *flags, f"--report={page}")
+    assert report_world.element(page, "data")["figure"].startswith("<svg ")
     out = capsys.readouterr().out
     assert "8 images are left out" in out and "4 captions; usable: CIDEr of at least 0.7" in out
     measured = json.loads(path.read_text())["calibration"]

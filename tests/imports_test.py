@@ -59,6 +59,7 @@ WITHOUT_TENSORFLOW = (
     "decoding/__init__",
     "decoding/options",
     "visualize/attended",
+    "visualize/calibration",
     "visualize/fonts",
     "visualize/figures",
     "visualize/report",

@@ -23,10 +23,12 @@ from tfcap.inference.subject import (
     subject_of_run,
 )
 from tfcap.metrics import bootstrap, chair, diversity, inputs, results
+from tfcap.metrics.calibration import Calibration
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.domains import score_domains
 from tfcap.metrics.results import Hypotheses, Scores
 from tfcap.metrics.scoring_arguments import ScoringArguments
+from tfcap.visualize import calibration as calibration_figure
 from tfcap.visualize import figures, report
 from tfcap.visualize.attended import Attended
 
@@ -444,6 +446,7 @@ def _score(
     results.check_ids(subject.references, captions.captions)
     metrics = _metrics(args)
     comparison = None
+    measured: Calibration | None = None
     more: dict[str, Any] = {}
     options = _scoring_options(args, subject, labels)
     with CocoScorer(metrics, options=options, tokens=subject.tokens) as scorer:
@@ -474,7 +477,8 @@ def _score(
         if args.diversity:
             more = _diversity(args, subject, captions, scorer)
     if args.calibration:
-        more["calibration"] = _calibration(args, subject, captions, scores)
+        measured = _calibration(args, subject, captions, scores)
+        more["calibration"] = measured.as_dict()
     if perplexities:
         _say(args, perplexities.format())
         more["perplexity"] = perplexities.corpus
@@ -489,7 +493,7 @@ def _score(
         results.write_per_image(args.per_image, scores, by_image)
     if comparison:
         attention = {name: other.attention for name, other in compared.items()}
-        _report(args, subject, texts, comparison, attention)
+        _report(args, subject, texts, comparison, attention, measured)
     return scores
 
 
@@ -551,14 +555,14 @@ def _diversity(
 
 def _calibration(
     args: Evaluate, subject: Subject, captions: Hypotheses, scores: Scores
-) -> dict[str, Any]:
+) -> Calibration:
     """Measures and prints the confidence."""
     from tfcap.inference.calibration import measure
 
     assert subject.run is not None and subject.data is not None
     measured, note = measure(subject.run, subject.data, args.split, captions, scores)
     _say(args, "\n".join(filter(None, (measured.format(), note))))
-    return measured.as_dict()
+    return measured
 
 
 def _report(
@@ -567,6 +571,7 @@ def _report(
     captions: Mapping[str, Mapping[int, str]],
     comparison: bootstrap.Compared,
     attention: Mapping[str, Mapping[int, Attended]],
+    measured: Calibration | None,
 ) -> None:
     """Writes the page."""
     assert args.report is not None
@@ -576,6 +581,8 @@ def _report(
         notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
     if subject.run and subject.run.signature:
         notes.append(f"trained with: {subject.run.signature}")
+    if measured:
+        notes += measured.format().splitlines()
     if args.rerank and len(captions) > 1:
         notes.append(f"`rerank={args.rerank}` changed the captions of {subject.name} only")
     pictures: Mapping[int, str] = {}
@@ -592,6 +599,7 @@ def _report(
         attention,
         title=f"{subject.name}, {args.split}" if subject.run else subject.name,
         notes=notes,
+        figure=calibration_figure.figure(measured) if measured else "",
         text_of=cli.with_flags,
         joined=subject.tokens != segmentation.RAW,
     )

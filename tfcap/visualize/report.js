@@ -1,6 +1,6 @@
 "use strict";
 /* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
-   a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
+   a lower score is better), runs (name, scores of the corpus), notes, figure, boxes, and images (id, name,
    refs, runs: text, words if spaces do not divide the text, scores, attended). `pictures`: a JPEG in base64,
    or null, for each image. The captions of a folder have no references, no scores of a corpus, and an empty id. */
 const data = JSON.parse(byId("data").textContent);
@@ -224,6 +224,7 @@ function start() {
   byId("metric").parentElement.hidden = data.keys.length < 2;
   byId("find").placeholder = `words of a caption${references ? ", a reference" : ""} or a file name`;
   if (several) data.runs.forEach((run, index) => byId("legend").append(element("li", {}, badge(index), run.name)));
+  byId("figure").innerHTML = data.figure || "";  // of `visualize.calibration`, which escapes names
   data.notes.forEach((note) => byId("notes").append(element("li", {}, note)));
   const options = (id, entries) => byId(id).append(...entries.map(([value, text]) => element("option", { value }, text)));
   options("sort", [["score", "score"], ...(several ? [["difference", "difference to A"]] : []),

@@ -50,6 +50,7 @@ def write(
     *,
     title: str = "Captions",
     notes: Sequence[str] = (),
+    figure: str = "",
     text_of: Callable[[str], str] = str,
     joined: bool = False,
 ) -> int:
@@ -69,6 +70,7 @@ def write(
         drawn over the picture. A run or an image without an entry has no weights drawn.
       title: the title of the page.
       notes: lines to show under the scores, before those of the scores themselves.
+      figure: an SVG element to show under the notes; "" shows none.
       text_of: a function of a note that returns the text to show. A command replaces the names of
         arguments by those of its flags in this way.
       joined: whether captions, which have spaces between their words, are shown without those that
@@ -81,6 +83,7 @@ def write(
     pictures = pictures or {}
     content = _data(captions, compared, references, pictures, attention or {}, title, notes, joined)
     content["notes"] = [text_of(note) for note in content["notes"]]
+    content["figure"] = figure
     return _write(path, content, _thumbnails([pictures.get(image) for image in images]))
 
 
