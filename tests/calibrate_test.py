@@ -36,12 +36,31 @@ def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, 
     content = json.loads((calibrated / "confidence.json").read_text())
     assert content["images"] == data.index("val").id[:8].tolist() and content["level"] == 0.7
     assert content["checkpoint"] in run.checkpoint
-    assert runs.load(calibrated, "latest").confidence is None or "latest" in run.checkpoint
+
+
+def test_an_exported_model_returns_the_confidence(calibrated, pictures, tmp_path):
+    captioner = tfcap.load(calibrated)
+    exported = tfcap.load(captioner.export(tmp_path))
+    wanted = [caption.confidence for caption in captioner(pictures)]
+    result = [caption.confidence for caption in exported(pictures)]
+    np.testing.assert_allclose(result, wanted, atol=1e-4)
 
 
 def test_runs_that_are_not_calibrated_and_ensembles_have_none(trained, calibrated, pictures):
     assert tfcap.load(trained)(pictures[0]).confidence is None
+    assert runs.load(calibrated).confidence is not None
     assert runs.load_together([calibrated, calibrated]).confidence is None
+
+
+def test_another_checkpoint_has_no_confidence_and_a_damaged_file_is_named(calibrated, tmp_path):
+    shutil.copytree(calibrated, tmp_path / "run")
+    path = tmp_path / "run" / "confidence.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"checkpoint": "ckpt-999"}))
+    assert runs.load(tmp_path / "run").confidence is None
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="confidence.json is no calibration. Calibrate the run"):
+        runs.load(tmp_path / "run")
 
 
 def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path, capsys):

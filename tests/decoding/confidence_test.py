@@ -40,7 +40,7 @@ def test_signals_and_confidence_are_those_of_the_definition(arrays):
     tokens = np.array([[[4, 5, 4, 2], [6, 2, 0, 0]], [[7, 5, 6, 4], [5, 7, 2, 0]]], np.int32)
     sums = -rng.random((2, 2)).astype(np.float32) * 9
     found = Found(tf.constant(tokens), tf.constant(sums), tf.constant(sums))
-    signals = tf.function(confidence.signals)(features, mask, found).numpy()
+    signals = tf.function(confidence.signals, autograph=False)(features, mask, found).numpy()
     result = confidence(features, mask, found).numpy()
     for image, vector in enumerate((features[0].mean(0), features[1, :2].mean(0))):
         for index, row in enumerate(tokens[image].tolist()):

@@ -10,6 +10,7 @@ Letters: B images, K captions of an image, T `max_length`, R regions, F feature 
 units, V vocabulary, S signals.
 """
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -117,7 +118,8 @@ class Confidence(tf.Module):
     def __init__(self, arrays: Mapping[str, np.ndarray], calibration: Mapping[str, Any]):
         super().__init__(name="confidence")
         self.expectation = WordExpectation(arrays)
-        self.calibration = dict(calibration)
+        # Not a dict, which a SavedModel would contain.
+        self.calibration = types.MappingProxyType(dict(calibration))
 
     def signals(self, features: tf.Tensor, mask: tf.Tensor, found: Found) -> tf.Tensor:
         """Computes the signals of captions, float32 [B, K, S].

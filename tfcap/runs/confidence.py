@@ -22,7 +22,7 @@ def write_confidence(directory: str, confidence: Confidence) -> None:
     arrays = {name: array.numpy() for name, array in confidence.expectation.arrays.items()}
     half = {name: array.astype(np.float16) for name, array in arrays.items()}
     files.write_npz(os.path.join(directory, ARRAYS_FILE), **half)
-    files.write_json(os.path.join(directory, CONFIDENCE), confidence.calibration)
+    files.write_json(os.path.join(directory, CONFIDENCE), dict(confidence.calibration))
 
 
 def read_confidence(directory: str, checkpoint: str) -> Confidence | None:
