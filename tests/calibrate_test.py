@@ -1,6 +1,8 @@
 """The command calibrates a run; then captions have a confidence, and evaluate measures it."""
 
+import csv
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,9 +10,11 @@ import pytest
 from helpers import commands, report_world
 
 import tfcap
-from tfcap import calibrate, errors, evaluate, runs
+from tfcap import calibrate, caption, errors, evaluate, export, runs
 from tfcap.inference import calibration
 from tfcap.inference.decode import decode_split
+from tfcap.runs import checkpoints, compact
+from tfcap.visualize import report
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +33,8 @@ def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, 
     run = runs.load(calibrated)
     decoded = decode_split(run, data, "val", 8)
     captions = tfcap.load(calibrated)(pictures)
-    for caption, values in zip(captions, decoded.confidences.values(), strict=False):
-        own = [caption.confidence, *(other.confidence for other in caption.alternatives)]
+    for best, values in zip(captions, decoded.confidences.values(), strict=False):
+        own = [best.confidence, *(other.confidence for other in best.alternatives)]
         np.testing.assert_allclose(own, values, atol=1e-3)
         assert 0 <= min(own) <= max(own) <= 1
     content = json.loads((calibrated / "confidence.json").read_text())
@@ -41,9 +45,31 @@ def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, 
 def test_an_exported_model_returns_the_confidence(calibrated, pictures, tmp_path):
     captioner = tfcap.load(calibrated)
     exported = tfcap.load(captioner.export(tmp_path))
-    wanted = [caption.confidence for caption in captioner(pictures)]
-    result = [caption.confidence for caption in exported(pictures)]
+    wanted = [one.confidence for one in captioner(pictures)]
+    result = [one.confidence for one in exported(pictures)]
     np.testing.assert_allclose(result, wanted, atol=1e-4)
+
+
+def test_a_small_run_has_the_confidence_of_its_checkpoint(calibrated, pictures, tmp_path):
+    flags = ["--model_dir", calibrated, "--format=run", "--weights=float32", "--export_dir"]
+    commands.run_here(export, *flags, tmp_path / "small")
+    wanted = [one.confidence for one in tfcap.load(calibrated)(pictures)]
+    small = tfcap.load(tmp_path / "small")
+    np.testing.assert_allclose([one.confidence for one in small(pictures)], wanted, atol=1e-4)
+    content, copied = (
+        json.loads((folder / "confidence.json").read_text())
+        for folder in (calibrated, tmp_path / "small")
+    )
+    assert copied == content | {"checkpoint": "ckpt-0"} != content
+
+
+def test_the_mean_of_checkpoints_has_no_confidence(calibrated, tmp_path):
+    path = shutil.copytree(calibrated, tmp_path / "run") / "confidence.json"
+    newest = checkpoints.newest_checkpoint(str(calibrated))
+    content = json.loads(path.read_text()) | {"checkpoint": os.path.basename(newest)}
+    path.write_text(json.dumps(content))
+    assert runs.load(path.parent, "latest").confidence is not None
+    assert compact.load_mean(path.parent, 2).confidence is None
 
 
 def test_runs_that_are_not_calibrated_and_ensembles_have_none(trained, calibrated, pictures):
@@ -61,6 +87,50 @@ def test_another_checkpoint_has_no_confidence_and_a_damaged_file_is_named(calibr
     path.write_text("[]")
     with pytest.raises(ValueError, match="confidence.json is no calibration. Calibrate the run"):
         runs.load(tmp_path / "run")
+
+
+def test_a_picture_below_the_level_gets_no_caption(calibrated, pictures, tmp_path, capsys):
+    for path in pictures:
+        shutil.copy(path, tmp_path)
+    captions = {os.path.basename(one.source): one for one in tfcap.load(calibrated)(pictures)}
+    ordered = sorted(captions, key=lambda name: captions[name].confidence)
+    level = (captions[ordered[1]].confidence + captions[ordered[2]].confidence) / 2
+    doubted = ordered[:2]
+    kept = {name: "" if name in doubted else one.text for name, one in captions.items()}
+    marked = {n: f"unsure: {captions[n].text}" if n in doubted else t for n, t in kept.items()}
+    flags = ["--model_dir", calibrated, f"--min_confidence={level}", tmp_path]
+
+    for more, wanted in (([], kept), (["--unsure"], marked)):
+        commands.run_here(caption, *flags, *more)
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        assert {os.path.basename(path): text for path, text in lines} == wanted
+    commands.run_here(caption, *flags, "--json", "--unsure")
+    for answer in map(json.loads, capsys.readouterr().out.splitlines()):
+        name = os.path.basename(answer["image"])
+        assert answer["caption"] == marked[name] and answer["captions"][0] == captions[name].text
+
+    commands.run_here(caption, *flags, "--write=txt,csv,html")
+    said = capsys.readouterr().out
+    assert f"{len(captions) - 2} captions are written" in said
+    assert f"2 captions are left out: their confidence is below {level:g}" in said
+    for name, text in kept.items():
+        assert (tmp_path / name).with_suffix(".txt").read_text() == f"{text}\n"
+    with open(tmp_path / "captions.csv", newline="") as file:
+        rows = {row["image"]: row for row in csv.DictReader(file)}
+    assert {name: row["caption"] for name, row in rows.items()} == kept
+    assert float(rows[ordered[0]]["confidence"]) < level < float(rows[ordered[2]]["confidence"])
+    page = report.read_captions(tmp_path / "captions.html")
+    assert {row[0]: row[1] for row in page} == {n: t for n, t in kept.items() if t}
+    # Without the level, only the pictures that have no caption get one.
+    commands.run_here(
+        caption, "--model_dir", calibrated, tmp_path, "--write=txt", "--skip_existing"
+    )
+    assert "2 captions are written" in capsys.readouterr().out
+
+
+def test_a_level_needs_a_calibrated_model(trained, pictures):
+    with pytest.raises(errors.UsageError, match="beam 2 has no confidence. Run tfcap.calibrate"):
+        commands.run_here(caption, "--model_dir", trained, "--min_confidence=0.5", pictures[0])
 
 
 def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path, capsys):

@@ -64,6 +64,11 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--attention=seen.jpg", "a.png"], "seen.jpg does not end with .png, .pdf, .svg"),
         (["--attention=a.png", "a.png"], "would overwrite a picture"),
         (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures have the same name"),
+        (["--unsure", "a.png"], "--unsure needs --min_confidence"),
+        (
+            ["--write=txt", "--min_confidence=0.5", "--unsure", "--max_characters=8", "a.png"],
+            "leaves no room",
+        ),
         (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
     ],
 )

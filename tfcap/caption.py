@@ -8,6 +8,7 @@ frames, as clips. `--write` writes the captions into files, as for whole folders
 """
 
 import collections
+import dataclasses
 import errno
 import logging
 import os
@@ -26,6 +27,7 @@ from tfcap.visualize.attended import KINDS, Kind
 
 _log = logging.getLogger("tfcap.caption")  # as a command, the module has another name
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
+_UNSURE = "unsure: "
 _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
 
 
@@ -65,6 +67,18 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
     min_score: float | None = argument(
         "`write` leaves out captions with a lower score.", default=None
     )
+    min_confidence: float | None = argument(
+        "A picture whose caption has a lower confidence, 0 to 1, gets an empty caption. The run "
+        "must be calibrated (tfcap.calibrate).",
+        default=None,
+        least=0,
+        most=1,
+    )
+    unsure: bool = argument(
+        f"Put {_UNSURE.strip()!r} before captions below `min_confidence`, instead of leaving them "
+        "empty.",
+        default=False,
+    )
     attention: str | None = argument(
         "File to write, .png, .pdf or .svg: the attention of each word.", default=None
     )
@@ -82,6 +96,20 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
     def wording(self) -> caption_files.Wording:
         """The `Wording` that the arguments describe: how the text of a caption looks in a file."""
         return caption_files.Wording(self.before, self.after, self.max_characters, self.sentence)
+
+    def doubts(self, caption: captioning.Caption) -> bool:
+        """True if the confidence in a caption is below `min_confidence`."""
+        confidence, least = caption.confidence, self.min_confidence
+        return confidence is not None and least is not None and confidence < least
+
+    def text(self, caption: captioning.Caption) -> str:
+        """Returns what is printed or written of the caption of a picture."""
+        wording = self.wording
+        if self.doubts(caption):
+            if not self.unsure:
+                return ""
+            wording = dataclasses.replace(wording, before=_UNSURE + wording.before)
+        return wording.text(caption.text, caption.words)
 
 
 def _define_flags() -> None:
@@ -132,6 +160,10 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
         raise errors.UsageError(
             "`rerank=oracle` needs references. Use tfcap.evaluate, or `rerank=consensus`."
         )
+    if args.unsure and args.min_confidence is None:
+        raise errors.UsageError(
+            "`unsure` needs `min_confidence`. Give both, or leave out `unsure`."
+        )
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     if not args.write:
         on_command_line = cli.values(_Arguments, given_only=True)
@@ -140,7 +172,11 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
                 raise errors.UsageError(f"`{name}` needs `write`. Give `write` as {kinds}.")
     elif unknown := [kind for kind in args.write if kind not in caption_files.KINDS]:
         raise errors.UsageError(f"`write` must be {kinds}, and not {unknown[0]!r}.")
-    elif 0 < args.max_characters <= len(args.before + args.after) + args.sentence:
+    elif (
+        0
+        < args.max_characters
+        <= len(_UNSURE * args.unsure + args.before + args.after) + args.sentence
+    ):
         raise errors.UsageError(
             "`max_characters` leaves no room for a caption between `before` and `after`. Raise it."
         )
@@ -188,6 +224,12 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
     if args.rerank and captioner.runtime.exported:
         raise errors.UsageError(
             "`rerank` needs a run, but `model_dir` is an export. Give the directory of the run."
+        )
+    if args.min_confidence is not None and not captioner.runtime.calibrated:
+        raise errors.UsageError(
+            f"`min_confidence` needs a calibrated model, but {captioner.runtime} has no "
+            "confidence. Run tfcap.calibrate on its run, and export the run again if `model_dir` "
+            "is an export. An ensemble has no confidence."
         )
     if args.rerank:  # a portable export cannot, but its run can
         captioner = captioning.ImageCaptioner(captioner.runtime.trained)
@@ -308,12 +350,9 @@ class _Work:
         if self._output:
             self._write(caption, self._output)
         elif args.json:
-            print(json_text(_as_dict(caption, args.wording)), flush=True)
+            print(json_text(_as_dict(caption, args)), flush=True)
         else:
-            print(
-                f"{errors.escaped(source)}\t{args.wording.text(caption.text, caption.words)}",
-                flush=True,
-            )
+            print(f"{errors.escaped(source)}\t{args.text(caption)}", flush=True)
         if args.attention:
             caption.draw(figures.figure_path(args.attention, source, self._several))
 
@@ -321,23 +360,26 @@ class _Work:
         """Writes the best hypothesis that fits into the files, or counts why not."""
         args = self._args
         best = args.wording.first(caption)
-        text = args.wording.text(best.text, best.words)
+        text = args.text(best)
         if args.min_score is not None and best.score < args.min_score:
             self.left_out[f"their score is below {args.min_score:g}"] += 1
         elif text:
             output.write(best, text)
+        elif args.doubts(best) and not args.unsure:
+            self.left_out[f"their confidence is below {args.min_confidence:g}"] += 1
+            output.write(best, "")
         elif args.max_characters:
             self.left_out["no phrase of them fits into `max_characters`"] += 1
         else:
             self.left_out["they are empty"] += 1
 
 
-def _as_dict(caption: captioning.Caption, wording: caption_files.Wording) -> dict[str, Any]:
+def _as_dict(caption: captioning.Caption, args: _Arguments) -> dict[str, Any]:
     """Returns what `--json` prints of a picture."""
-    captions = (caption, *caption.alternatives)
+    captions, wording = (caption, *caption.alternatives), args.wording
     result = {
         "image": caption.source or "-",
-        "caption": wording.text(caption.text, caption.words),
+        "caption": args.text(caption),
         "captions": [wording.text(one.text, one.words) for one in captions],
         "scores": [one.score for one in captions],
     }

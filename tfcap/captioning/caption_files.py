@@ -141,7 +141,7 @@ class Texts:
 
         Args:
           caption: the caption; its `source` is the path of the picture.
-          text: the text to write, a result of `Wording.text`.
+          text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
         """
         assert caption.source
         path = self._path(caption.source)
@@ -157,7 +157,7 @@ class Texts:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise OSError(error.errno, error.strerror, path) from None
-        self.count += 1
+        self.count += bool(text)
 
     def finish(self) -> str:
         """Returns words that say where the captions are, for a message to the user."""
@@ -223,7 +223,7 @@ class Table:
 
         Args:
           caption: the caption; its `source` and its score go into the row.
-          text: the text to write, a result of `Wording.text`.
+          text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
         """
         row = [self._name(caption.source or "-"), text, f"{caption.score:.4f}"]
         if caption.confidence is not None:
@@ -232,7 +232,7 @@ class Table:
                 self._columns = [*_COLUMNS, _CONFIDENCE]
         self._add(self._file, row)
         self._file.flush()
-        self.count += 1
+        self.count += bool(text)
 
     def finish(self) -> str:
         """Completes the table: renames `PATH.part` to `PATH`, and returns the path."""
@@ -317,15 +317,15 @@ def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
 class Page(Table):
     """Writes an HTML page with small pictures, their captions and their scores.
 
-    It has the arguments of `Table`; `path` ends with `.html`. Until `finish` writes the page, the
-    captions are in the file `PATH.part`. If `skip_existing` is True, the new page also has the
-    captions of the existing page.
+    It has the arguments of `Table`; `path` ends with `.html`. Pictures without a caption are left
+    out. Until `finish` writes the page, the captions are in the file `PATH.part`. If
+    `skip_existing` is True, the new page also has the captions of the existing page.
     """
 
     def finish(self) -> str:
         """Makes the page of the captions, removes `PATH.part`, and returns the path of the page."""
         self._file.close()
-        rows = [row[: len(_COLUMNS)] for row in super()._rows(self._part)]
+        rows = list(super()._rows(self._part))
         name = errors.escaped(os.path.basename(self._directory))
         pictures = [os.path.join(self._directory, row[0]) for row in rows]
         report.write_captions(self.path, rows, pictures, f"Captions of {name}")

@@ -80,6 +80,10 @@ class PortableModel:
         return self._card["samples"] is not None
 
     @property
+    def calibrated(self) -> bool:
+        return "confidence" in self._card
+
+    @property
     def decoding(self) -> dict[str, Any]:
         return self._card["decoding"]
 
@@ -128,6 +132,7 @@ class PortableModel:
             [np.array(result["scores"]) for result in results],
             [""] * len(results),
             [[tuple(row) for row in result["log_probs"]] for result in results],
+            confidences=[result["confidences"] for result in results] if self.calibrated else None,
         )
 
     def shown(self, caption: str) -> str:

@@ -57,6 +57,10 @@ class Runtime(Protocol):
         """Whether the captions are sampled. If True, they depend on the seeds of `caption`."""
 
     @property
+    def calibrated(self) -> bool:
+        """Whether captions have a confidence."""
+
+    @property
     def decoding(self) -> dict[str, Any] | None:
         """The decoding options, name -> value, as in {"beam": 3}; None for a SavedModel."""
 
@@ -156,6 +160,10 @@ class TrainedRun:
     @property
     def samples(self) -> bool:
         return self.server.search.samples
+
+    @property
+    def calibrated(self) -> bool:
+        return self.server.confidence is not None
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -434,6 +442,7 @@ class ExportedModel:
                 "again."
             )
         self.samples = "seed" in inputs
+        self.calibrated = "confidences" in self._function.structured_outputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `serving.saved_model`
         shape = inputs["image_bytes"].shape
         self.views: int = shape[1] if shape.rank == 2 else 1
@@ -512,7 +521,7 @@ def _decoded(results: Mapping[str, tf.Tensor]) -> list[list[str]]:
 
 def _confidences(results: Mapping[str, tf.Tensor]) -> Sequence[Sequence[float]] | None:
     """Returns the confidences [B][K] of a result of a server; None if it has none."""
-    return results["confidence"].numpy().tolist() if "confidence" in results else None
+    return results["confidences"].numpy().tolist() if "confidences" in results else None
 
 
 def _remedy(fingerprint: Mapping[str, Any]) -> str:

@@ -16,6 +16,8 @@ _FILES = (
     "backbone.*",
     "backbone.preset/*",
     "info.json",
+    "confidence.json",
+    "confidence.npz",
     "checkpoint",
     "ckpt-*",
     "best_ckpt/*",

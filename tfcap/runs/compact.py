@@ -12,8 +12,10 @@ from tfcap import configs, files
 from tfcap.backbones import networks, saved
 from tfcap.backbones.backbone import Backbone
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.decoding.confidence import Confidence
 from tfcap.files import write_json
 from tfcap.runs.checkpoints import restore_weights, saved_steps
+from tfcap.runs.confidence import write_confidence
 from tfcap.runs.directory import create
 from tfcap.runs.info import INFO, PARAMS
 from tfcap.runs.run import Run, load
@@ -33,6 +35,7 @@ def load_mean(name: str | os.PathLike, last: int) -> Run:
       ValueError: the run has fewer than `last` checkpoints, or cannot be loaded.
     """
     run = load(name, "latest")
+    run.confidence = None  # that of other weights
     steps = saved_steps(run.directory)
     if len(steps) < last:
         raise ValueError(
@@ -56,7 +59,8 @@ def write(run: Run, out: str, weights: str = "float16") -> str:
     Commands load the directory like any run, but training can continue from it only with float32
     weights. The directory has no state of the optimizer, no training curves and no names of picture
     files. It has document frequencies only if decoding uses them (`order=consensus`). If a pip
-    package contains the weights of the backbone, only the SHA-256 of these weights is stored.
+    package contains the weights of the backbone, only the SHA-256 of these weights is stored. The
+    confidence of a calibrated run is written, too.
 
     Args:
       run: the run, from `load` or `load_mean`.
@@ -96,6 +100,10 @@ def write(run: Run, out: str, weights: str = "float16") -> str:
     # The perplexity of a model that diverged is infinite, which JSON does not have.
     scores = {name: value for name, value in run.scores.items() if math.isfinite(value)}
     write_json(os.path.join(out, INFO), {**scores, "signature": run.signature})
+    if run.confidence is not None:
+        calibration = run.confidence.calibration | {"checkpoint": os.path.basename(checkpoint)}
+        arrays = run.confidence.expectation.arrays
+        write_confidence(out, Confidence(arrays, calibration))
     return checkpoint
 
 

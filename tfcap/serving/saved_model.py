@@ -132,7 +132,7 @@ class CaptionServer(tf.Module):
           float32 [B, K]: the sums of natural log-probabilities of the words; divided by a measure
           of length if `length_power` is not 0; with `order=consensus` the mean CIDEr-D against the
           other samples of the image. `tokens` int32 [B, K, T]: the word ids, T for each
-          caption. `confidence` float32 [B, K]: the estimated probability that the caption is
+          caption. `confidences` float32 [B, K]: the estimated probability that each caption is
           usable; only of a calibrated run. `status` string [B]: "ok", or why an image has no
           captions; then its captions are empty, and its numbers 0.
         """
@@ -146,7 +146,7 @@ class CaptionServer(tf.Module):
         captions = self.vocab.detokenize(found.tokens)
         results = {"captions": captions, "scores": found.scores, "tokens": found.tokens}
         if self.confidence is not None:
-            results["confidence"] = self.confidence(features, mask, found)
+            results["confidences"] = self.confidence(features, mask, found)
         return _blank(results, status)
 
     def regions(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:

@@ -129,9 +129,10 @@ function captionElement(card, index, run, apart, now) {
   });
   if (!all.length) caption.append(element("i", {}, "(empty)"));
   const points = element("p", { class: "points" });
-  if (data.keys.length) points.append(element("b", {}, `${data.keys[now.metric]} ${fixed(scores[now.metric])}`));
+  const shown = (metric) => fixed(scores[metric], data.keys[metric] === "confidence" ? 2 : 1);
+  if (data.keys.length) points.append(element("b", {}, `${data.keys[now.metric]} ${shown(now.metric)}`));
   data.keys.forEach((key, metric) => {
-    if (metric !== now.metric && !/^BLEU-[123]$/.test(key)) points.append(` · ${key} ${fixed(scores[metric])}`);
+    if (metric !== now.metric && !/^BLEU-[123]$/.test(key)) points.append(` · ${key} ${shown(metric)}`);
   });
   const name = several ? element("h3", {}, badge(run), data.runs[run].name) : "";
   return element("div", { class: "caption " + style(run) }, name, caption, points);

@@ -36,7 +36,7 @@ from tfcap.visualize.figures import full_strength, grid
 _SIDE = 320  # longer side of the pictures, in pixels
 _QUALITY = 75  # of their JPEG files
 _MOST_LARGE = 1000  # pictures on a page of captions; if there are more, all are smaller
-_SCORE = ["score"]  # the keys of a page of captions
+_KEYS = ["score", "confidence"]  # of a page of captions; the second one of calibrated models
 _AT_ONCE = 64  # pictures in memory
 
 
@@ -97,24 +97,23 @@ def write_captions(
 
     Args:
       path: the file; its directory must exist.
-      rows: for each caption three texts: the name of its picture, the caption, and its score.
+      rows: for each caption three texts: the name of its picture, the caption, and its score. A
+        fourth one is the confidence in it; it may be missing or empty.
       pictures: the path of the picture of each caption; a picture that cannot be read is left out.
       title: the title of the page.
 
     Returns:
       The number of captions with a picture.
     """
-    images = [
-        {
-            "id": "",
-            "name": name,
-            "refs": [],
-            "runs": [{"text": text, "scores": [_number(float(score))]}],
-        }
-        for name, text, score in rows
-    ]
+    keys = _KEYS[: max((len(row) - 2 for row in rows), default=1)]
+    images = []
+    for name, text, *numbers in rows:
+        scores = [_number(float(number)) if number else None for number in numbers]
+        scores += [None] * (len(keys) - len(scores))
+        runs_of = [{"text": text, "scores": scores}]
+        images.append({"id": "", "name": name, "refs": [], "runs": runs_of})
     runs: list[dict[str, Any]] = [{"name": title, "scores": []}]
-    content = {"title": title, "keys": _SCORE, "lower": [], "runs": runs, "notes": [], "boxes": []}
+    content = {"title": title, "keys": keys, "lower": [], "runs": runs, "notes": [], "boxes": []}
     side = max(64, round(_SIDE * math.sqrt(min(1, _MOST_LARGE / max(1, len(rows))))))
     small = progress.progress(_thumbnails(pictures, side), len(rows), "page", "picture")
     return _write(path, content | {"images": images}, small)
@@ -127,7 +126,8 @@ def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
       path: the file.
 
     Yields:
-      For each caption three texts: the name of its picture, the caption, and its score.
+      For each caption the texts of `write_captions`: the name of its picture, the caption, its
+      score, and the confidence in it if it is known.
 
     Raises:
       ValueError: `write_captions` did not write the file.
@@ -136,11 +136,17 @@ def read_captions(path: str | os.PathLike) -> Iterator[list[str]]:
         data = re.search('id="data">(.*?)</script>', file.read(), re.S)
     try:
         content = json.loads(data[1]) if data else {}
-        if content["keys"] != _SCORE:
+        if content["keys"] not in (_KEYS[:1], _KEYS):
             raise ValueError  # it is a report of runs
         for image in content["images"]:
             [run] = image["runs"]
-            yield [image["name"], run["text"], str(run["scores"][0])]
+            score, *more = run["scores"]
+            yield [
+                image["name"],
+                run["text"],
+                str(score),
+                *(str(one) for one in more if one is not None),
+            ]
     except (ValueError, LookupError, TypeError):
         raise ValueError(
             f"{os.fspath(path)} is no page of captions, so it cannot be continued. Give another "
