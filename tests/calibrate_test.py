@@ -3,20 +3,27 @@
 import csv
 import json
 import os
+import runpy
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from helpers import commands, report_world
+from helpers.rest_service import RestService
+from helpers.webpages import instance
 
 import tfcap
 from tfcap import calibrate, caption, errors, evaluate, export, runs
+from tfcap.captioning import demo_page
 from tfcap.inference import calibration
 from tfcap.inference.decode import decode_split
 from tfcap.runs import checkpoints, compact
 from tfcap.visualize import report
 
 pytestmark = pytest.mark.slow
+CLIENT = commands.ROOT / "tfcap" / "serving" / "client" / "captions_client.py"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,61 @@ def test_an_exported_model_returns_the_confidence(calibrated, pictures, tmp_path
     wanted = [one.confidence for one in captioner(pictures)]
     result = [one.confidence for one in exported(pictures)]
     np.testing.assert_allclose(result, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_a_portable_export_returns_the_confidence(calibrated, pictures, tmp_path, kind, capsys):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    out = tmp_path / "out"
+    flags = ["--model_dir", calibrated, f"--format={kind}", "--weights=float32"]
+    commands.run_here(export, *flags, f"--pictures={pictures[0]}", "--export_dir", out)
+    assert ", confidences by " in capsys.readouterr().out
+    card = json.loads((out / "captioner.json").read_text())
+    assert card["confidence"]["level"] == 0.7 and card["measured"]["confidence"] < 1e-4
+    text = (out / "README.md").read_text()
+    assert "| the probability of a CIDEr of at least 0.7" in text
+    assert "their confidences by" in text
+
+    wanted, loaded = (tfcap.load(folder)(pictures) for folder in (calibrated, out))
+    for one, other in zip(wanted, loaded, strict=True):
+        values = [
+            [best.confidence, *(more.confidence for more in best.alternatives)]
+            for best in (one, other)
+        ]
+        np.testing.assert_allclose(*values, atol=1e-4)
+    level = sorted(one.confidence for one in wanted)[2] - 1e-3
+    command = [sys.executable, out / "caption.py", f"--min_confidence={level}", *pictures]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    texts = [line.split("\t")[1] for line in done.stdout.splitlines()]
+    assert texts == [one.text if one.confidence >= level else "" for one in wanted]
+
+
+def test_a_portable_export_that_is_not_calibrated_refuses_a_level(trained, pictures, tmp_path):
+    out = tmp_path / "out"
+    commands.run_here(export, "--model_dir", trained, "--format=litert", "--export_dir", out)
+    command = [sys.executable, out / "caption.py", "--min_confidence=0.5", pictures[0]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "needs a model that was calibrated" in done.stderr
+    with pytest.raises(errors.UsageError, match="tflite, beam 2 has no confidence"):
+        commands.run_here(caption, "--model_dir", out, "--min_confidence=0.5", pictures[0])
+
+
+def test_the_demo_and_the_client_of_a_server_tell_the_confidence(
+    calibrated, pictures, tmp_path, capsys
+):
+    captioner = tfcap.load(calibrated)
+    best = captioner(pictures[0])
+    wanted = [best.confidence, *(other.confidence for other in best.alternatives)]
+    request = {"instances": [instance(pictures[0])]}
+    [prediction] = demo_page.Model("mine", captioner).predict(request)["predictions"]
+    assert prediction["confidences"] == pytest.approx(wanted, abs=1e-4)
+    service, client = RestService(captioner.export(tmp_path)), runpy.run_path(str(CLIENT))
+    [result] = client["Client"](service.url).caption(pictures[:1])
+    assert result.confidences == pytest.approx(wanted, abs=1e-4)
+    assert client["main"](["--url", service.url, pictures[0]]) == 0
+    assert capsys.readouterr().out.split("\t")[3] == f"{result.confidences[0]:.4f}\n"
+    service.close()
 
 
 def test_a_small_run_has_the_confidence_of_its_checkpoint(calibrated, pictures, tmp_path):

@@ -196,6 +196,7 @@ def _export_portable(args: Export) -> str:
         print(
             f"captions of {difference.equal} of {difference.pictures} pictures are those of the "
             f"run; scores of equal captions differ by at most {difference.score:.2g}"
+            + ("" if (most := difference.confidence) is None else f", confidences by {most:.2g}")
         )
         if difference.unread:
             print(f"{difference.unread} pictures could not be read")

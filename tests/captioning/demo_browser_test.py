@@ -67,6 +67,9 @@ def test_a_dropped_picture_is_captioned_without_any_other_network(page, site, pi
     chances = [f"--p: {100 * np.exp(log):.1f};" for log in answer["log_probs"][0]]
     assert page.execute_script(script, ".run-0 .word") == chances
     assert "This is an exported model. It gives no attention" in all_of(page, ".model")[1].text
+    assert not one(page, ".run-0 .confidence").is_displayed()  # the run is not calibrated
+    page.execute_script("models[0].fill({ ...models[0].answer, confidences: [0.5, 0.25] });")
+    assert one(page, ".run-0 .confidence").text == "confidence 0.50"
     scores = [score.text for score in all_of(page, ".run-0 .score")]
     assert scores == [f"{score:.2f}".replace("-", "\u2212") for score in answer["scores"]]
     assert not [url for url in requested(page) if not url.startswith((site.url, "blob:", "data:"))]

@@ -24,6 +24,7 @@ from tfcap import doctor, errors, export, runs
 from tfcap.captioning import demo_page
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.decoding import Options
+from tfcap.decoding.confidence import Confidence
 from tfcap.decoding.search import Search
 from tfcap.serving import portable, saved_model
 from tfcap.serving.standalone import caption
@@ -89,7 +90,7 @@ def check_equal(function, path):
         wanted = function.traced(**{name: tf.constant(value) for name, value in given.items()})
         result = model.run(**given)
         np.testing.assert_array_equal(result["tokens"], wanted["tokens"])
-        for name in ("scores", "log_probs"):
+        for name in wanted.keys() - {"tokens"}:
             np.testing.assert_allclose(result[name], wanted[name], rtol=1e-5, atol=1e-5)
 
 
@@ -102,6 +103,20 @@ def test_every_system_gives_the_captions_of_tensorflow(name, tmp_path):
 @pytest.mark.parametrize("name", ["updown", "transformer"])
 def test_every_search_gives_the_captions_of_tensorflow(name, changes, tmp_path):
     check_equal(folder_of(server(name, **CHANGES[changes]), tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{}, CHANGES["prefix"], CHANGES["sample"]])
+def test_the_confidences_are_those_of_tensorflow(changes, tmp_path):
+    rng = np.random.default_rng(5)
+    shapes = {"mean": [FEATURES], "hidden": [FEATURES, 3], "hidden_bias": [3]}
+    shapes |= {"words": [VOCABULARY, 3], "words_bias": [VOCABULARY], "idf": [VOCABULARY]}
+    arrays = {name: rng.random(shape).astype(np.float32) for name, shape in shapes.items()}
+    served = server("updown", **changes)
+    served.confidence = Confidence(arrays, {"signals": {"log_prob": 1, "support": 2}, "bias": 0.5})
+    function = folder_of(served, tmp_path, confidence={}, samples=changes.get("samples"))
+    check_equal(function, tmp_path)
+    values = caption.Captioner(tmp_path).run(**inputs(function, 2))["confidences"]
+    assert values.shape[0] == 1 and np.ptp(values) > 1e-3 and 0 < values.min() < values.max() < 1
 
 
 def test_log_probs_sum_to_the_scores(tmp_path):

@@ -153,12 +153,13 @@ def pixel_folders(browser, tmp_path_factory):
     return {how: fill(folder / how, read, 4, words, specs, resize=how) for how in ways}
 
 
-def test_words_of_a_language_without_spaces_are_shown_joined(browser, tmp_path):
+def test_words_of_a_language_without_spaces_are_shown_joined_with_the_confidence(browser, tmp_path):
     def caption(images):
         tokens = tf.constant([[[3, 4, 5, 6, 2, 3]]], tf.int32) + tf.cast(
             0 * images[0, 0, 0, 0], tf.int32
         )
-        return {"tokens": tokens, "scores": 0 * images[:, 0, 0, 0][None] - 1}
+        zero = 0 * images[:, 0, 0, 0][None]
+        return {"tokens": tokens, "scores": zero - 1, "confidences": zero + 0.25}
 
     words = ["<pad>", "<bos>", "<eos>", "两", "只", "hot", "dog"]
     joining = {"joining": segmentation.JOINING}
@@ -167,7 +168,9 @@ def test_words_of_a_language_without_spaces_are_shown_joined(browser, tmp_path):
     with folder_served(folder) as (address, _):
         browser.get(address)
         wait(browser, "Ready.")
+        assert not one(browser, "#confidence").is_displayed()
         assert show(browser, tmp_path / "some.png")[0] == ["两只hot dog"]
+        assert one(browser, "#confidence").text == "confidence 0.25"
 
 
 @pytest.mark.parametrize("how", ["bilinear", "pillow"])

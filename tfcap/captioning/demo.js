@@ -147,10 +147,11 @@ class Model {
     this.about = said;
     this.path = said.path;
     this.text = element("p", { class: "text", "aria-live": "polite", "aria-atomic": "true" });
+    this.confidence = element("p", { class: "small confidence" });
     this.beams = element("ol", { class: "beams", "aria-label": `All captions${about.models.length > 1 ? " of " + said.name : ""}, with their scores` });
     const several = about.models.length > 1;
     const title = several ? element("h2", { class: "name" }, element("span", { class: `badge run-${run}` }, "AB"[run]), said.name) : "";
-    this.card = element("article", { class: `model caption run-${run}`, "data-model": said.path }, title, this.text, this.beams);
+    this.card = element("article", { class: `model caption run-${run}`, "data-model": said.path }, title, this.text, this.confidence, this.beams);
     if (said.exported) this.card.append(element("p", { class: "small" },
       "This is an exported model. It gives no attention: start the page with the directory of the run to see it."));
     const { decoding } = said;
@@ -163,6 +164,7 @@ class Model {
     lookAway();
     this.answer = null;
     this.text.replaceChildren(element("span", { class: "none-yet" }, "The caption comes here."));
+    this.confidence.textContent = "";
     this.beams.replaceChildren();
   }
   fill(answer) {
@@ -180,7 +182,8 @@ class Model {
   }
   show(place) {
     lookAway();
-    const { words, log_probs: known, attention, tiles, captions } = this.answer;
+    const { words, log_probs: known, attention, tiles, captions, confidences } = this.answer;
+    this.confidence.textContent = confidences ? `confidence ${confidences[place].toFixed(2)}` : "";
     const logs = known[place], attended = attention?.[place];
     const after = gaps(captions[place], words[place]);
     const parts = words[place].map((word, position) => {

@@ -108,10 +108,11 @@ class Model:
         Returns:
           For `instances`, `{"predictions": [...]}` with a dictionary for each picture. Its keys
           `captions` (best first), `scores`, `words` and `log_probs` each have a list with an entry
-          for each caption. If the request has `attention`, the dictionary also has the key
-          `attention`, the attention weights or contributions for the best captions, and what a
-          figure needs: `boxes`, `tiles` and, for clips, `picture`. For `inputs`,
-          `{"outputs": {...}}` with the same keys, each with a list over the pictures.
+          for each caption, and so has `confidences` of a calibrated model. If the request has
+          `attention`, the dictionary also has the key `attention`, the attention weights or
+          contributions for the best captions, and what a figure needs: `boxes`, `tiles` and, for
+          clips, `picture`. For `inputs`, `{"outputs": {...}}` with the same keys, each with a list
+          over the pictures.
 
         Raises:
           RequestError: the request is wrong, or a picture cannot be read.
@@ -205,6 +206,8 @@ def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
         "words": [list(one.words) for one in captions],
         "log_probs": [one.log_probs and [_number(p) for p in one.log_probs] for one in captions],
     }
+    if caption.confidence is not None:
+        prediction["confidences"] = [_number(one.confidence) for one in captions]
     if caption.attended is None or caption.picture is None:
         return prediction
     prediction["attention"] = [
@@ -220,8 +223,8 @@ def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
     return prediction
 
 
-def _number(value: float) -> float | None:
-    return round(float(value), 5) if math.isfinite(value) else None
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), 5)
 
 
 def _described_options() -> list[dict[str, Any]]:

@@ -149,6 +149,17 @@ def portable_text(run: Run, entries: Mapping[str, Any], size: int, is_page: bool
     return "\n\n".join(parts) + "\n"
 
 
+def _confidence(run: Run) -> dict[str, str]:
+    """Returns a row that says what the confidence in captions means; none without one."""
+    if run.confidence is None:
+        return {}
+    fitted = run.confidence.calibration
+    return {
+        "confidence": f"the probability of a {fitted['usable']}; fitted on "
+        f"{len(fitted['images'])} images of {fitted['data']}, split {fitted['split']}"
+    }
+
+
 def _measured(measured: Mapping[str, Any] | None) -> str:
     """Returns in words how many captions a file changes."""
     if measured is None:
@@ -157,6 +168,8 @@ def _measured(measured: Mapping[str, Any] | None) -> str:
         f"{measured['equal']} of {measured['pictures']}; their scores differ by at most "
         f"{measured['score']:.2g}"
     )
+    if (most := measured.get("confidence")) is not None:
+        text += f", their confidences by {most:.2g}"
     return f"{text}; {measured['unread']} more could not be read" if measured["unread"] else text
 
 
@@ -184,6 +197,7 @@ def _facts(run: Run) -> list[str]:
         "parameters of the captioner": f"{count_parameters(run.model):,}",
         "decoding": beam if options.search == "beam" else f"{options.samples} samples",
         "longest caption": f"{run.model.max_length} words",
+        **_confidence(run),
         "intended use": f"captions of pictures like those of the training data; {_unknown(run)}",
     }
     data = run.fingerprint
@@ -210,12 +224,13 @@ def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
     """Returns the sections on limits and licences; `limits` are further sentences."""
     data = run.fingerprint
     unknown = _unknown(run)
+    estimated = "" if run.confidence is None else "; the confidence estimates it"
     limits = [
         f"It knows {data['vocab_size']:,} words and can use no others.",
         "It repeats what is frequent in its training data, also where that is wrong or unfair to "
         f"people. Tests for groups of people: {unknown}.",
         "A caption can be wrong. The score orders captions; it does not tell how probable it is "
-        "that one is true.",
+        f"that one is true{estimated}.",
         *limits,
     ]
     captioner, backbone = _licences(run)

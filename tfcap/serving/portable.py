@@ -53,8 +53,9 @@ class Function(NamedTuple):
         ready-made features, `features` float32 [B, R, F] and `num_regions` int32 [B]. If
         captions are sampled, there is the further input `draws` float32 [B, K, T], uniform in
         [0, 1). It returns a dict with `tokens` int32 [B, K, T], best caption first, PAD after EOS;
-        `scores` float32 [B, K]; and `log_probs` float32 [B, K, T], log P(token | tokens before it,
-        picture), natural logarithm, 0 at PAD.
+        `scores` float32 [B, K]; `log_probs` float32 [B, K, T], log P(token | tokens before it,
+        picture), natural logarithm, 0 at PAD; and, of a calibrated run, `confidences` float32
+        [B, K].
       inputs: the type and shape of each input, by name.
       owner: the module whose variables the function reads. They live as long as it does.
     """
@@ -76,10 +77,14 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
 
     def from_features(features: tf.Tensor, mask: tf.Tensor, draws: tf.Tensor | None):
         context = model.encode({"features": features, "mask": mask})
-        tokens, scores, _ = search.from_draws(model, context, draws)
+        found = search.from_draws(model, context, draws)
+        tokens = found.tokens
         flat = tf.reshape(tokens, [-1, tokens.shape[-1]])
         logps = tf.reshape(_log_probs(model, context, flat), tf.shape(tokens))
-        return {"tokens": tokens, "scores": scores, "log_probs": logps}
+        results = {"tokens": tokens, "scores": found.scores, "log_probs": logps}
+        if served.confidence is not None:
+            results["confidences"] = served.confidence(features, mask, found)
+        return results
 
     def from_images(images: tf.Tensor, draws: tf.Tensor | None = None):
         features = served.require_backbone().extract(images)[:, : served.max_regions]
@@ -147,12 +152,15 @@ class Difference(NamedTuple):
       unread: number of pictures that could not be read.
       equal: number of the compared pictures whose best caption is that of the run.
       score: largest difference between the scores of two equal captions.
+      confidence: largest difference between the confidences in two equal captions; None if the run
+        is not calibrated.
     """
 
     pictures: int
     unread: int
     equal: int
     score: float
+    confidence: float | None = None
 
 
 def write(
@@ -330,6 +338,9 @@ def _write_model(
         "samples": options["samples"] if served.search.samples else None,
         "decoding": options,
     }
+    if served.confidence is not None:
+        fitted = served.confidence.calibration
+        entries["confidence"] = {key: fitted[key] for key in ("usable", "level", "data", "split")}
     if run.vocab.joins:
         entries["joining"] = list(segmentation.JOINING)
     if served.backbone is None:
@@ -417,11 +428,13 @@ def _check_captions(captioner: caption.Captioner, function: Function, weights: s
         inputs = {name: _test_input(name, spec, rng) for name, spec in function.inputs.items()}
         wanted = {name: value.numpy() for name, value in function.traced(**inputs).items()}
         result = captioner.run(**{name: value.numpy() for name, value in inputs.items()})
-        good = all(np.isfinite(result[name]).all() for name in ("scores", "log_probs"))
+        numbers = wanted.keys() - {"tokens"}
+        good = all(np.isfinite(result[name]).all() for name in numbers)
         good &= bool((results.setdefault(seed, result["tokens"]) == result["tokens"]).all())
         if weights == "float32":
             good &= bool((result["tokens"] == wanted["tokens"]).all())
-            good &= bool(np.abs(result["scores"] - wanted["scores"]).max() < _SAME)
+            for name in numbers & {"scores", "confidences"}:
+                good &= bool(np.abs(result[name] - wanted[name]).max() < _SAME)
         if not good:
             raise ValueError(
                 f"The exported file gives other captions than the run: {result['tokens'].tolist()} "
@@ -445,14 +458,15 @@ def _compare(
     """Compares the best captions of pictures with those of the run."""
     find = tf.function(served.from_bytes, autograph=False, reduce_retracing=True)
     compared = unread = equal = 0
-    largest = 0.0
+    largest = dict.fromkeys(["scores"] + ["confidences"] * (served.confidence is not None), 0.0)
     for start in range(0, len(pictures), _BATCH):
         contents = [files.read_bytes(path) for path in pictures[start : start + _BATCH]]
         several = [[content, *[b""] * (served.views - 1)] for content in contents]
         results = find(tf.constant(several if served.views > 1 else contents))
-        rows = zip(results["captions"].numpy(), results["scores"].numpy(), strict=True)
-        for content, status, (texts, scores) in zip(
-            contents, results["status"].numpy(), rows, strict=True
+        texts = results["captions"][:, 0].numpy().tolist()
+        numbers = {name: results[name][:, 0].numpy().tolist() for name in largest}
+        for row, (content, status) in enumerate(
+            zip(contents, results["status"].numpy(), strict=True)
         ):
             if status != b"ok":
                 unread += 1
@@ -464,9 +478,10 @@ def _compare(
                 continue
             [result] = captioner.caption(picture[None])
             compared += 1
-            if result["captions"][0] == texts[0].decode():
+            if result["captions"][0] == texts[row].decode():
                 equal += 1
-                largest = max(largest, abs(float(result["scores"][0] - scores[0])))
+                for name, values in numbers.items():
+                    largest[name] = max(largest[name], abs(result[name][0] - values[row]))
     if not compared:
         raise ValueError("No picture of `pictures` can be read. Give photographs.")
-    return Difference(compared, unread, equal, largest)
+    return Difference(compared, unread, equal, largest["scores"], largest.get("confidences"))

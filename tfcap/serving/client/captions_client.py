@@ -50,6 +50,8 @@ class Result:
       status: "ok", or a short reason why there is no caption.
       captions: all K captions, best first.
       scores: the score of each caption.
+      confidences: the estimated probability that each caption is usable, 0 to 1; empty if the run
+        was not calibrated before its export.
     """
 
     source: str
@@ -58,6 +60,7 @@ class Result:
     status: str = "ok"
     captions: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+    confidences: tuple[float, ...] = ()
 
 
 class Client:
@@ -207,13 +210,16 @@ def _result(row: dict[str, Any]) -> Result:
     """Reads the answer to one picture."""
     captions = tuple(row["captions"])
     scores = tuple(map(float, row["scores"]))
-    return Result("", captions[0], scores[0], row.get("status", "ok"), captions, scores)
+    confidences = tuple(map(float, row.get("confidences", ())))
+    status = row.get("status", "ok")
+    return Result("", captions[0], scores[0], status, captions, scores, confidences)
 
 
 def main(args: list[str] | None = None) -> int:
     """Runs the command: captions the picture files that its arguments name.
 
-    It prints a line for each picture: path, caption and score. Errors go to standard error.
+    It prints a line for each picture: path, caption and score, and the confidence in the caption if
+    the model returns it. Errors go to standard error.
 
     Args:
       args: arguments of the command line; None takes those of the process.
@@ -238,7 +244,9 @@ def main(args: list[str] | None = None) -> int:
     try:
         for result in Client(**options).caption(pictures, seed):
             if result.status == "ok":
-                print(result.source, result.caption, f"{result.score:.4f}", sep="\t", flush=True)
+                numbers = (result.score, *result.confidences[:1])
+                row = (result.source, result.caption, *(f"{number:.4f}" for number in numbers))
+                print(*row, sep="\t", flush=True)
             else:
                 print(f"error: {result.source}: {result.status}", file=sys.stderr, flush=True)
                 code = 1

@@ -18,6 +18,8 @@ function show(captions) {
   byId("text").replaceChildren(captions[0]
     ? captions[0].text || element("i", "", "(empty)")
     : element("span", "none-yet", "The caption comes here."));
+  const { confidence } = captions[0] ?? {};
+  byId("confidence").textContent = confidence === undefined ? "" : `confidence ${confidence.toFixed(2)}`;
   byId("beams").replaceChildren(...captions.map(({ text, score }) => {
     const row = document.createElement("li"), number = Number.isFinite(score) ? score.toFixed(2) : "–";
     row.append(element("span", "score", number.replace("-", "−")), element("span", "", text || "(empty)"));

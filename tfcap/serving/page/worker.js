@@ -60,11 +60,11 @@ class Captioner {
     for (const buffer of [...given, ...made]) buffer.delete();
     return outputs;
   }
-  /* Returns all captions of a picture, best first, with their scores. */
+  /* Returns all captions of a picture, best first, with their scores, and confidences if the model has them. */
   async caption(file, name) {
     const { image_size: side, resize } = this.card;
     const images = await pixels(file, name, side, resize === "pillow");
-    const { tokens, scores } = await this.run({
+    const { tokens, scores, confidences } = await this.run({
       images: () => images,
       draws: (size) => Float32Array.from({ length: size }, Math.random),
     });
@@ -73,7 +73,7 @@ class Captioner {
       const ids = tokens.slice(place * tokens.length / scores.length, (place + 1) * tokens.length / scores.length);
       const end = ids.findIndex((id) => id === 0 || id === 2);  // PAD or EOS
       const words = Array.from(ids.slice(0, end < 0 ? undefined : end), (id) => this.words[id]);
-      return { text: this.joined(words), score };
+      return { text: this.joined(words), score, confidence: confidences?.[place] };
     });
   }
   /* Joins words to a caption, without spaces in languages that have none. */

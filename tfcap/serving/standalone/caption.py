@@ -223,6 +223,7 @@ class Captioner:
     def __init__(self, folder: str | os.PathLike = FOLDER, threads: int | None = None):
         with open(os.path.join(folder, CARD), encoding="utf-8") as file:
             self.card = json.load(file)
+        self._outputs = [*_OUTPUTS, *["confidences"] * ("confidence" in self.card)]
         with open(os.path.join(folder, self.card["words"]), encoding="utf-8") as file:
             self.words = file.read().split("\n")
         self._path = os.path.join(folder, self.card["file"])
@@ -283,7 +284,8 @@ class Captioner:
         A LiteRT file takes one image at a time, an ONNX file any number.
         """
         if self._session:
-            return dict(zip(_OUTPUTS, self._session.run(_OUTPUTS, inputs), strict=True))
+            outputs = self._session.run(self._outputs, inputs)
+            return dict(zip(self._outputs, outputs, strict=True))
         try:
             runner = self._idle.pop()
         except IndexError:  # other threads use all of them
@@ -308,7 +310,9 @@ class Captioner:
 
         Returns:
           For each image its `captions`, best first, the `words` of each, their `scores`, and their
-          `log_probs`: the natural log-probability of each word, and of the end of the caption.
+          `log_probs`: the natural log-probability of each word, and of the end of the caption. If
+          the card has `confidence`, also their `confidences`: the estimated probability that each
+          caption is usable, which the card defines.
         """
         inputs = {"images" if regions is None else "features": images}
         if regions is not None:
@@ -321,15 +325,21 @@ class Captioner:
         results = []
         for i in range(0, len(images), one):
             outputs = self.run(**{name: value[i : i + one] for name, value in inputs.items()})
-            rows = zip(*(outputs[name] for name in _OUTPUTS), strict=True)
+            rows = zip(*(outputs[name] for name in self._outputs), strict=True)
             results += [self._in_words(*row) for row in rows]
         return results
 
     def _in_words(
-        self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
+        self,
+        tokens: np.ndarray,
+        scores: np.ndarray,
+        log_probs: np.ndarray,
+        *confidences: np.ndarray,
     ) -> dict[str, list]:
-        """Puts the outputs [K, T], [K] and [K, T] of an image in words."""
+        """Puts the outputs [K, T], [K], [K, T] and perhaps [K] of an image in words."""
         result: dict[str, list] = {"words": [], "scores": scores.tolist(), "log_probs": []}
+        if confidences:
+            result["confidences"] = confidences[0].tolist()
         for row, numbers in zip(tokens.tolist(), log_probs.tolist(), strict=True):
             length = row.index(_END) + 1 if _END in row else len(row)
             kept = [(t, p) for t, p in zip(row[:length], numbers, strict=False) if t >= _END]
@@ -374,12 +384,20 @@ def main() -> None:
         nargs="+",
         help="files of pictures, or .npy of features; or folders of the pictures of an image",
     )
+    parser.add_argument(
+        "--min_confidence",
+        type=float,
+        default=0.0,
+        help="captions with a lower confidence, 0 to 1, are left empty",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of a model that draws samples")
     parser.add_argument("--threads", type=int, help="number of threads")
     args = parser.parse_args()
     if args.seed < 0 or (args.threads is not None and args.threads < 1):
         parser.error("--seed must be at least 0, and --threads at least 1")
     captioner = Captioner(FOLDER, args.threads)
+    if args.min_confidence and "confidence" not in captioner.card:
+        parser.error("--min_confidence needs a model that was calibrated before its export")
     failed = 0
     for i, path in enumerate(args.pictures):
         try:
@@ -391,7 +409,9 @@ def main() -> None:
             failed += 1
             continue
         result = captioner.caption(image[None], [regions] if regions else None, [args.seed + i])[0]
-        print(f"{path}\t{result['captions'][0]}", flush=True)
+        [confidence, *_] = result.get("confidences", [1])
+        caption = result["captions"][0] if confidence >= args.min_confidence else ""
+        print(f"{path}\t{caption}", flush=True)
     if failed:
         total = len(args.pictures)
         print(f"error: {failed} of {total} pictures could not be captioned", file=sys.stderr)
