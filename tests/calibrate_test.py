@@ -274,3 +274,11 @@ def test_the_level_is_what_three_of_four_references_reach():
     assert 0 < level < highest
     with pytest.raises(ValueError, match="Give it as `usable`"):
         calibration.human_level({1: ["a dog"], 2: ["a cat"]})
+
+
+def test_captions_without_spaces_are_compared_as_their_data_cuts_them():
+    references = {1: ["一只狗"], 2: ["两只猫"]}
+    captions = {1: "一头狗", 2: "鸟"}
+    assert calibration.ciders(captions, references)[0] == 0
+    first, second = calibration.ciders(captions, references, "characters")
+    assert first > 0 == second

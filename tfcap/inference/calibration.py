@@ -205,25 +205,29 @@ def cross_fitted(signals: np.ndarray, usable: np.ndarray, seed: int = 1) -> np.n
     return result
 
 
-def ciders(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> np.ndarray:
+def ciders(
+    captions: Mapping[int, str], references: Mapping[int, Sequence[str]], tokens: str = "raw"
+) -> np.ndarray:
     """Computes CIDEr of each caption, times 100, in the order of the references.
 
     Args:
       captions: image id -> caption.
       references: image id -> references.
+      tokens: the way in which captions are cut into words, see `tfcap.segmentation`.
     """
-    with CocoScorer(["CIDEr"]) as scorer:
+    with CocoScorer(["CIDEr"], tokens=tokens) as scorer:
         scores = scorer.score(references, captions)
     return np.array([scores.per_image[image]["CIDEr"] for image in references])
 
 
-def human_level(references: Mapping[int, Sequence[str]]) -> float:
+def human_level(references: Mapping[int, Sequence[str]], tokens: str = "raw") -> float:
     """Returns the CIDEr, times 100, that three of four references reach against the others.
 
     Of each image the first reference is compared with its other references.
 
     Args:
       references: image id -> references.
+      tokens: as in `ciders`.
 
     Raises:
       ValueError: fewer than two images have two references.
@@ -236,7 +240,7 @@ def human_level(references: Mapping[int, Sequence[str]]) -> float:
         )
     first = {image: texts[0] for image, texts in several.items()}
     others = {image: texts[1:] for image, texts in several.items()}
-    return round(float(np.percentile(ciders(first, others), 25)), 1)
+    return round(float(np.percentile(ciders(first, others, tokens), 25)), 1)
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -288,7 +292,8 @@ def calibrate(
             f"The split {split} of {data.folder} has no references. Give another `split`."
         )
     references = {image: references[image] for image in images}
-    level = human_level(references) if usable is None else usable
+    way = run.vocab.tokens
+    level = human_level(references, way) if usable is None else usable
     vectors = open_index(data, Space(), "", run.max_regions, (REFERENCES,)).vectors
     tokens = read_references(run, data)
     arrays = fit_expectation(np.asarray(vectors), tokens, len(run.vocab), steps, seed)
@@ -298,7 +303,7 @@ def calibrate(
     ).of_images(images)
     assert decoded.confidences is not None
     signals = np.array([decoded.confidences[image][0] for image in images])
-    scores = ciders(decoded.best(), references)
+    scores = ciders(decoded.best(), references, way)
     enough = scores >= level
     if enough.all() or not enough.any():
         share = "all" if enough.any() else "none"
