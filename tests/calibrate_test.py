@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
 from helpers import commands, report_world
 from helpers.rest_service import RestService
 from helpers.webpages import instance
@@ -147,7 +148,9 @@ def test_another_checkpoint_has_no_confidence_and_a_damaged_file_is_named(calibr
     path.write_text(json.dumps(content | {"checkpoint": "ckpt-999"}))
     assert runs.load(tmp_path / "run").confidence is None
     path.write_text("[]")
-    with pytest.raises(ValueError, match="confidence.json is no calibration. Calibrate the run"):
+    with pytest.raises(
+        ValueError, match="confidence.json is no calibration. Remove confidence.json"
+    ):
         runs.load(tmp_path / "run")
 
 
@@ -205,9 +208,24 @@ def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path
     assert "8 images are left out" in out and "4 captions; usable: CIDEr of at least 0.7" in out
     measured = json.loads(path.read_text())["calibration"]
     assert measured["images"] == 4 and measured["level"] == 0.7
+    assert "fitted with other decoding" not in out
     assert measured["areas"].keys() == {
         "confidence", "mean log-probability", "summed log-probability",
     }  # fmt: skip
+
+
+def test_evaluate_tells_that_captions_are_found_in_another_way(calibrated, capsys):
+    flags = [f"--model_dir={calibrated}", "--scores=CIDEr", "--calibration", "--beam=1"]
+    commands.run_here(evaluate, *flags)
+    assert "the confidence was fitted with other decoding: beam differ" in capsys.readouterr().out
+
+
+def test_images_of_the_fit_alone_are_refused_before_they_are_captioned(calibrated, tmp_path):
+    path = tmp_path / "captions.json"
+    flags = [f"--model_dir={calibrated}", "--calibration", "--limit=8", f"--output={path}"]
+    with pytest.raises(ValueError, match="was fitted on these images of the split val"):
+        commands.run_here(evaluate, *flags)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +237,7 @@ def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path
             "leave out --predictions and --rerank",
         ),
         ("--model_dir=RUN --calibration --scores=BLEU", "--calibration needs CIDEr"),
+        ("--model_dir=RUN --model_dir=RUN --calibration", "An ensemble has no confidence"),
     ],
 )
 def test_wrong_flags_of_evaluate_are_refused(given, message, trained):
@@ -231,9 +250,23 @@ def test_levels_that_no_caption_or_every_caption_reaches_are_refused(trained, tm
     for level, share in ((0, "all"), (1000, "none")):
         with pytest.raises(ValueError, match=f"{share} of the captions are usable"):
             calibrate.calibrate(str(tmp_path / "run"), usable=level, steps=1)
-    with pytest.raises(errors.UsageError, match="no images in the split dev"):
-        calibrate.calibrate(str(tmp_path / "run"), split="dev")
+    for split, message in (("dev", "no images in the split dev"), ("train", "another `split`")):
+        with pytest.raises(errors.UsageError, match=message):
+            calibrate.calibrate(str(tmp_path / "run"), split=split)
     assert not (tmp_path / "run" / "confidence.json").exists()
+    with pytest.raises(errors.UsageError, match="Write flickr8k to a directory with `format=run`"):
+        calibrate.calibrate("flickr8k")
+
+
+def test_the_search_of_the_fit_takes_the_frequencies_of_its_data(trained, data, tmp_path):
+    """The data of the training is gone, and the run has no document frequencies of its own."""
+    folder = shutil.copytree(trained, tmp_path / "run")
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    params["task"]["data_dir"] = str(tmp_path / "gone")
+    params["task"]["decoding"] |= {"search": "sample", "samples": 2, "order": "consensus"}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    result = calibrate.calibrate(str(folder), data_dir=data.folder, usable=0.7, steps=1)
+    assert result.images == 12
 
 
 def test_the_logistic_function_finds_the_weights_of_its_data():

@@ -13,11 +13,11 @@ import tensorflow as tf
 import tfcap
 from tfcap import models
 from tfcap.layers import common, expansion, loops, multimodal, positions, recording
-from tfcap.metrics import bootstrap, chair, clipscore, coco, diversity, retrieval
+from tfcap.metrics import bootstrap, calibration, chair, clipscore, coco, diversity, retrieval
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
 
-ROOMS = ("layers", "models", "metrics", "objectives")
+ROOMS = ("layers", "models", "metrics", "objectives", "inference")
 # Functions that are used as layers are.
 BLOCKS = [
     common.linear,
@@ -39,6 +39,10 @@ METRICS = [
     bootstrap.compare,
     bootstrap.differences,
     bootstrap.intervals,
+    calibration.bins_of,
+    calibration.error_of,
+    calibration.kept_ratio,
+    calibration.risks,
     chair.chair,
     clipscore.clipscore,
     coco.CocoScorer,

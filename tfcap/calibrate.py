@@ -10,9 +10,10 @@ trained on. The run stores it in confidence.json and confidence.npz; then captio
 confidence, and `tfcap.evaluate --calibration` measures it on other images.
 """
 
+import os
 from typing import TYPE_CHECKING
 
-from tfcap import cli, errors
+from tfcap import cli, errors, pretrained
 from tfcap.arguments import argument, arguments, takes
 
 if TYPE_CHECKING:
@@ -64,6 +65,16 @@ def calibrate(args: Calibrate) -> "Calibration":
     from tfcap import runs
     from tfcap.inference import calibration
 
+    if args.split == "train":
+        raise errors.UsageError(
+            "On images of the split train the captioner is too sure of itself. Give another "
+            "`split`."
+        )
+    if pretrained.directory_of(args.model_dir) != os.path.expanduser(args.model_dir):
+        raise errors.UsageError(
+            "`model_dir` must be a directory, which gets the files of the fit. Write "
+            f"{args.model_dir} to a directory with `format=run` of tfcap.export, and give that."
+        )
     run = runs.load(args.model_dir, args.checkpoint).with_decoding(beam=args.beam or 0)
     data = runs.load_data(run, args.data_dir)
     for split in ("train", args.split):

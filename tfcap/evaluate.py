@@ -259,9 +259,12 @@ def _load_run(args: Evaluate) -> Subject:
     search = run.search(data_dir=data.folder)  # a wrong word or option is refused now
     _say(args, f"{run.described} on {data.folder}, split {args.split}")
     if args.calibration and run.confidence is None:
-        raise errors.UsageError(
-            f"`calibration`: {run.described} is not calibrated. Run tfcap.calibrate first."
+        remedy = (
+            "An ensemble has no confidence. Give one run."
+            if directories[1:]
+            else f"{run.described} is not calibrated. Run tfcap.calibrate first."
         )
+        raise errors.UsageError(f"`calibration`: {remedy}")
     # Directories of runs have dots in their names, as in lr0.002.
     name = os.path.basename(os.path.normpath(directories[0]))
     subject = subject_of_run(name, run, data, search, args.split, args.limit, args.tokens)
@@ -273,6 +276,10 @@ def _load_run(args: Evaluate) -> Subject:
             f"Split {args.split} has no reference captions. Leave out what needs them: "
             f"{', '.join(f'`{name}`' for name in _OF_REFERENCES)} and `rerank=oracle`."
         )
+    if args.calibration:
+        from tfcap.inference.calibration import unseen
+
+        unseen(run, data, args.split, list(subject.references))
     if args.cut_references:
         references = cut_references(subject.references, run.vocab, run.params.task.max_length)
         subject = dataclasses.replace(subject, references=references)
@@ -560,8 +567,8 @@ def _calibration(
     from tfcap.inference.calibration import measure
 
     assert subject.run is not None and subject.data is not None
-    measured, note = measure(subject.run, subject.data, args.split, captions, scores)
-    _say(args, "\n".join(filter(None, (measured.format(), note))))
+    measured, notes = measure(subject.run, subject.data, args.split, captions, scores)
+    _say(args, "\n".join([measured.format(), *notes]))
     return measured
 
 

@@ -57,7 +57,8 @@ def test_a_true_probability_is_calibrated_and_the_intervals_hold_the_value():
     assert again.areas["confidence"].low != result.areas["confidence"].low
     assert again.gain.value == 0.0
     wrong = calibration.calibration(truth**4, scores, 50.0, {"noise": truth}, samples=2)
-    assert wrong.error.value > 0.2 and wrong.areas["confidence"] != result.areas["noise"]
+    assert wrong.error.value > 0.2  # in the same order, which is all that the area depends on
+    assert wrong.areas["confidence"].value == result.areas["confidence"].value
 
 
 def test_the_table_and_the_json_have_the_values():

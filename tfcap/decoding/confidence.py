@@ -25,6 +25,7 @@ SIGNALS = ("log_prob", "support")
 ARRAYS = ("mean", "hidden", "hidden_bias", "words", "words_bias", "idf")
 _SMALL = 1e-6
 _LEAST = 0.01  # support; below it, words say nothing more
+_LEAST_LOG_PROB = -20.0  # of a word; a caption that the constraints forbid has about -1e9
 
 
 def centred(vectors: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
@@ -105,8 +106,8 @@ class Confidence(tf.Module):
 
     The signals of a caption are, in the order of `SIGNALS`:
 
-    * the mean log-probability of its words and of its end;
-    * the natural logarithm of the support of its words by a `WordExpectation`.
+    * the mean log-probability of its words and of its end, at least -20;
+    * the natural logarithm of the support of its words by a `WordExpectation`, at least ln 0.01.
 
     Args:
       arrays: the arrays of the `WordExpectation`.
@@ -134,7 +135,7 @@ class Confidence(tf.Module):
         support = self.expectation.support(code, found.tokens)
         return tf.stack(
             [
-                found.log_probs / tf.maximum(lengths, 1.0),
+                tf.maximum(found.log_probs / tf.maximum(lengths, 1.0), _LEAST_LOG_PROB),
                 tf.math.log(tf.maximum(support, _LEAST)),
             ],
             -1,

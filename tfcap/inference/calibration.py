@@ -38,7 +38,6 @@ _DECAY = 1e-2  # of the weights
 _DROPOUT = (0.2, 0.5)  # of the features and of the hidden units
 _PENALTY = 3.0  # of the squared weights of the logistic function
 _CHUNK = 16384  # captions turned into ids together
-_EMPTY = -1e8  # the log-probability of a slot of the beam that no caption fills is about -1e9
 
 
 # ---- the second opinion --------------------------------------------------------------------------
@@ -292,14 +291,21 @@ def calibrate(
             f"The split {split} of {data.folder} has no references. Give another `split`."
         )
     references = {image: references[image] for image in images}
+    search = run.search(data_dir=data.folder)
     way = run.vocab.tokens
     level = human_level(references, way) if usable is None else usable
     vectors = open_index(data, Space(), "", run.max_regions, (REFERENCES,)).vectors
     tokens = read_references(run, data)
     arrays = fit_expectation(np.asarray(vectors), tokens, len(run.vocab), steps, seed)
-    unfitted = Confidence(arrays, {})
     decoded = decode_split(
-        run, data, split, batch_size, limit=limit, seed=seed, measure=unfitted.signals
+        run,
+        data,
+        split,
+        batch_size,
+        search=search,
+        limit=limit,
+        seed=seed,
+        measure=Confidence(arrays, {}).signals,
     ).of_images(images)
     assert decoded.confidences is not None
     signals = np.array([decoded.confidences[image][0] for image in images])
@@ -331,9 +337,34 @@ def calibrate(
     return Fit(Confidence(arrays, content), measured)
 
 
+def unseen(run: Run, data: PreparedData, split: str, images: Sequence[int]) -> list[int]:
+    """Returns the images on which the confidence of a run was not fitted.
+
+    Args:
+      run: the run, which is calibrated.
+      data: the prepared data of the images.
+      split: name of the split.
+      images: ids of the images.
+
+    Raises:
+      ValueError: fewer than two images are left.
+    """
+    assert run.confidence is not None
+    fitted = run.confidence.calibration
+    if data.split(split).get("references_sha256") == fitted["references_sha256"]:
+        of_fit = set(fitted["images"])
+        images = [image for image in images if image not in of_fit]
+    if len(images) < 2:
+        raise ValueError(
+            f"The confidence of {run.directory} was fitted on these images of the split {split}. "
+            "Give another `split`, or fit it on fewer images, with `limit` of tfcap.calibrate."
+        )
+    return list(images)
+
+
 def measure(
     run: Run, data: PreparedData, split: str, captions: Hypotheses, scores: Scores
-) -> tuple[calibration.Calibration, str]:
+) -> tuple[calibration.Calibration, list[str]]:
     """Measures the confidence of a run in the best captions of a split.
 
     Args:
@@ -344,24 +375,21 @@ def measure(
       scores: their scores, with the CIDEr of each image.
 
     Returns:
-      The measurements, and a line of text about images that are left out because the confidence was
-      fitted on them; "" if there are none.
+      The measurements, and lines of text: on images that are left out because the confidence was
+      fitted on them, and on decoding options that are not those of the fit.
 
     Raises:
       ValueError: fewer than two images are left.
     """
+    images = unseen(run, data, split, list(captions.captions))
     assert run.confidence is not None
     fitted = run.confidence.calibration
-    images = list(captions.captions)
-    digest = data.split(split).get("references_sha256")
-    if digest == fitted["references_sha256"]:
-        images = [image for image in images if image not in set(fitted["images"])]
-    if len(images) < 2:
-        raise ValueError(
-            f"The confidence was fitted on all images of the split {split}. Give another `split`, "
-            "or fit it on some of them with `limit` of tfcap.calibrate."
-        )
-    left_out = len(captions.captions) - len(images)
+    notes = []
+    if left_out := len(captions.captions) - len(images):
+        notes.append(f"{left_out} images are left out: the confidence was fitted on them")
+    decoding = run.params.task.decoding.as_dict()
+    if others := [key for key, value in decoding.items() if fitted["decoding"].get(key) != value]:
+        notes.append(f"the confidence was fitted with other decoding: {', '.join(others)} differ")
     captions = captions.of_images(images)
     assert captions.confidences is not None
     measured = calibration.calibration(
@@ -370,8 +398,7 @@ def measure(
         fitted["level"],
         orders_of(captions),
     )
-    note = f"{left_out} images are left out: the confidence was fitted on them" if left_out else ""
-    return measured, note
+    return measured, notes
 
 
 def orders_of(captions: Hypotheses) -> dict[str, np.ndarray]:

@@ -131,6 +131,10 @@ def bins_of(confidence: np.ndarray, usable: np.ndarray, bins: int = BINS) -> lis
       confidence: float64 [N], 0 to 1.
       usable: whether each caption is usable, bool [N].
       bins: number of bins; with fewer captions there are as many bins as captions.
+
+    Example:
+      >>> bins_of(np.array([0.9, 0.2, 0.6, 0.3]), np.array([True, False, True, True]), 2)
+      [Bin(images=2, confidence=0.25, usable=0.5), Bin(images=2, confidence=0.75, usable=1.0)]
     """
     order = np.argsort(confidence, kind="stable")
     parts = np.array_split(order, min(bins, len(order)))
@@ -157,6 +161,10 @@ def kept_ratio(order: np.ndarray, scores: np.ndarray) -> float:
     Args:
       order: numbers of which the caption with the highest comes first, float64 [N].
       scores: the score of each caption, float64 [N].
+
+    Example:
+      >>> kept_ratio(np.array([0.9, 0.2, 0.6, 0.3]), np.array([70.0, 10.0, 50.0, 30.0]))
+      1.5
     """
     first = np.argsort(-order, kind="stable")[: len(order) // 2]
     return float(scores[first].mean() / scores.mean()) if scores.any() else 1.0
