@@ -261,6 +261,7 @@ def test_levels_that_no_caption_or_every_caption_reaches_are_refused(trained, tm
 def test_the_search_of_the_fit_takes_the_frequencies_of_its_data(trained, data, tmp_path):
     """The data of the training is gone, and the run has no document frequencies of its own."""
     folder = shutil.copytree(trained, tmp_path / "run")
+    (folder / "document_frequency.npz").unlink()
     params = yaml.safe_load((folder / "params.yaml").read_text())
     params["task"]["data_dir"] = str(tmp_path / "gone")
     params["task"]["decoding"] |= {"search": "sample", "samples": 2, "order": "consensus"}
