@@ -203,9 +203,12 @@ def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path
     flags = [f"--model_dir={calibrated}", "--scores=CIDEr", "--calibration", f"--metrics={path}"]
     page = tmp_path / "report.html"
     commands.run_here(evaluate, *flags, f"--report={page}")
-    assert report_world.element(page, "data")["figure"].startswith("<svg ")
+    content = report_world.element(page, "data")
+    assert content["figure"].startswith("<svg ")
+    assert any("8 images are left out" in note for note in content["notes"])
     out = capsys.readouterr().out
     assert "8 images are left out" in out and "4 captions; usable: CIDEr of at least 0.7" in out
+    assert any("8 images are left out" in n for n in json.loads(path.read_text())["notes"])
     measured = json.loads(path.read_text())["calibration"]
     assert measured["images"] == 4 and measured["level"] == 0.7
     assert "fitted with other decoding" not in out

@@ -563,11 +563,12 @@ def _diversity(
 def _calibration(
     args: Evaluate, subject: Subject, captions: Hypotheses, scores: Scores
 ) -> Calibration:
-    """Measures and prints the confidence."""
+    """Measures and prints the confidence; its notes become notes of the scores, for the files."""
     from tfcap.inference.calibration import measure
 
     assert subject.run is not None and subject.data is not None
     measured, notes = measure(subject.run, subject.data, args.split, captions, scores)
+    scores.notes.extend(notes)
     _say(args, "\n".join([measured.format(), *notes]))
     return measured
 

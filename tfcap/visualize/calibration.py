@@ -24,13 +24,15 @@ def figure(measured: Calibration) -> str:
     """
     curves = {**measured.curves, "chance": [measured.chance] * 100}
     left: list[str] = []
+    # The legend stands where curves rarely are: all end at the risk of chance.
+    x, top = (110, 220) if measured.chance > 0.5 else (10, 0)
     for number, (name, risks) in enumerate(curves.items()):
         points = _points((index / len(risks), risk) for index, risk in enumerate(risks, 1))
         colour, dashes = _COLOURS[number % 4], _DASHES[number % 4]
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
-        y = 16 + 16 * number
+        y = top + 16 + 16 * number
         left.append(f'<polyline points="{points}" {style}/>')
-        left.append(f'<path d="M10 {y} h26" {style}/>{_text(42, y + 4, name, "start")}')
+        left.append(f'<path d="M{x} {y} h26" {style}/>{_text(x + 32, y + 4, name, "start")}')
     right = [f'<path d="M0 {_SIDE} L{_SIDE} 0" stroke="var(--soft)" stroke-dasharray="4 4"/>']
     bins = [(one.confidence, one.usable) for one in measured.bins]
     right.append(f'<polyline points="{_points(bins)}" fill="none" stroke="{_COLOURS[0]}"/>')
