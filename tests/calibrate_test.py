@@ -70,7 +70,7 @@ def test_a_portable_export_returns_the_confidence(calibrated, pictures, tmp_path
     assert card["confidence"]["level"] == 0.7 and card["measured"]["confidence"] < 1e-4
     text = (out / "README.md").read_text()
     assert "| the probability of a CIDEr of at least 0.7" in text
-    assert "their confidences by" in text
+    assert "their confidences by" in text and "how probable it is that one is usable" in text
 
     wanted, loaded = (tfcap.load(folder)(pictures) for folder in (calibrated, out))
     for one, other in zip(wanted, loaded, strict=True):
@@ -89,9 +89,10 @@ def test_a_portable_export_returns_the_confidence(calibrated, pictures, tmp_path
 def test_a_portable_export_that_is_not_calibrated_refuses_a_level(trained, pictures, tmp_path):
     out = tmp_path / "out"
     commands.run_here(export, "--model_dir", trained, "--format=litert", "--export_dir", out)
-    command = [sys.executable, out / "caption.py", "--min_confidence=0.5", pictures[0]]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "needs a model that was calibrated" in done.stderr
+    for level, message in ((0.5, "needs a model that was calibrated"), (50, "from 0 to 1")):
+        command = [sys.executable, out / "caption.py", f"--min_confidence={level}", pictures[0]]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2 and message in done.stderr
     with pytest.raises(errors.UsageError, match="tflite, beam 2 has no confidence"):
         commands.run_here(caption, "--model_dir", out, "--min_confidence=0.5", pictures[0])
 
@@ -191,6 +192,19 @@ def test_a_picture_below_the_level_gets_no_caption(calibrated, pictures, tmp_pat
         caption, "--model_dir", calibrated, tmp_path, "--write=txt", "--skip_existing"
     )
     assert "2 captions are written" in capsys.readouterr().out
+
+
+def test_captions_in_another_order_keep_their_confidence(calibrated, pictures, tmp_path, capsys):
+    flags = ["--model_dir", calibrated, "--json", *pictures]
+    commands.run_here(caption, *flags)
+    more = ["--rerank=consensus", "--rerank_neighbours=8", f"--rerank_index={tmp_path / 'index'}"]
+    commands.run_here(caption, *flags, *more)
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found, ranked = (
+        [list(zip(one["captions"], one["confidences"], strict=True)) for one in part]
+        for part in (answers[: len(pictures)], answers[len(pictures) :])
+    )
+    assert ranked != found and [*map(dict, ranked)] == [*map(dict, found)]
 
 
 def test_a_level_needs_a_calibrated_model(trained, pictures):

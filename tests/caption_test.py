@@ -1,5 +1,6 @@
 """Picture files are captioned in order and in batches; unreadable ones are reported."""
 
+import dataclasses
 import io
 import json
 import os
@@ -16,6 +17,8 @@ from PIL import Image
 import tfcap
 from tfcap import caption as caption_command
 from tfcap import errors
+from tfcap.caption import _Arguments as Arguments
+from tfcap.captioning import Caption
 
 
 @pytest.fixture
@@ -153,6 +156,20 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     )
     sizes = [Image.open(path).size for path in (tmp_path / "new").iterdir()]
     assert all(width > 100 and height > 100 for width, height in sizes)
+
+
+def test_the_best_caption_that_fits_is_written():
+    texts = ("a dog is running in a field", "a dog in a field", "a dog runs")
+    best, *others = (Caption(text, -3.0, tuple(text.split()), 0.4) for text in texts)
+    best = dataclasses.replace(best, alternatives=tuple(others))
+    for limit, expected in [(0, best), (27, best), (26, others[0]), (10, others[1]), (9, best)]:
+        assert Arguments(max_characters=limit).first(best) == expected
+    assert Arguments(max_characters=17, sentence=True).first(best) == others[0]
+    assert Arguments(max_characters=16, sentence=True).first(best) == others[1]
+    # The mark of captions below the level needs room, too.
+    unsure = Arguments(max_characters=27, min_confidence=0.5, unsure=True)
+    assert unsure.first(best) == others[0] and unsure.text(others[0]) == "unsure: a dog in a field"
+    assert dataclasses.replace(unsure, min_confidence=0.3).first(best) == best
 
 
 @pytest.mark.slow

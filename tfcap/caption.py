@@ -8,7 +8,6 @@ frames, as clips. `--write` writes the captions into files, as for whole folders
 """
 
 import collections
-import dataclasses
 import errno
 import logging
 import os
@@ -92,10 +91,10 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
         "Print a JSON object per picture, with all captions and scores.", default=False
     )
 
-    @property
-    def wording(self) -> caption_files.Wording:
-        """The `Wording` that the arguments describe: how the text of a caption looks in a file."""
-        return caption_files.Wording(self.before, self.after, self.max_characters, self.sentence)
+    def wording(self, unsure: bool = False) -> caption_files.Wording:
+        """Returns how the text of a caption looks; `unsure` is True for one that is marked."""
+        before = _UNSURE * unsure + self.before
+        return caption_files.Wording(before, self.after, self.max_characters, self.sentence)
 
     def doubts(self, caption: captioning.Caption) -> bool:
         """True if the confidence in a caption is below `min_confidence`."""
@@ -104,12 +103,20 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
 
     def text(self, caption: captioning.Caption) -> str:
         """Returns what is printed or written of the caption of a picture."""
-        wording = self.wording
-        if self.doubts(caption):
-            if not self.unsure:
-                return ""
-            wording = dataclasses.replace(wording, before=_UNSURE + wording.before)
-        return wording.text(caption.text, caption.words)
+        doubted = self.doubts(caption)
+        if doubted and not self.unsure:
+            return ""
+        return self.wording(doubted).text(caption.text, caption.words)
+
+    def first(self, caption: captioning.Caption) -> captioning.Caption:
+        """Returns the best caption of a picture that fits into `max_characters` without a cut.
+
+        It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
+        """
+        for one in (caption, *caption.alternatives):
+            if one.text and self.wording(self.unsure and self.doubts(one)).fits(one.text):
+                return one
+        return caption
 
 
 def _define_flags() -> None:
@@ -229,7 +236,7 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
         raise errors.UsageError(
             f"`min_confidence` needs a calibrated model, but {captioner.runtime} has no "
             "confidence. Run tfcap.calibrate on its run, and export the run again if `model_dir` "
-            "is an export. An ensemble has no confidence."
+            "is an export. Ensembles and other checkpoints of the run have no confidence."
         )
     if args.rerank:  # a portable export cannot, but its run can
         captioner = captioning.ImageCaptioner(captioner.runtime.trained)
@@ -359,7 +366,7 @@ class _Work:
     def _write(self, caption: captioning.Caption, output: caption_files.Several) -> None:
         """Writes the best hypothesis that fits into the files, or counts why not."""
         args = self._args
-        best = args.wording.first(caption)
+        best = args.first(caption)
         text = args.text(best)
         if args.min_score is not None and best.score < args.min_score:
             self.left_out[f"their score is below {args.min_score:g}"] += 1
@@ -376,7 +383,7 @@ class _Work:
 
 def _as_dict(caption: captioning.Caption, args: _Arguments) -> dict[str, Any]:
     """Returns what `--json` prints of a picture."""
-    captions, wording = (caption, *caption.alternatives), args.wording
+    captions, wording = (caption, *caption.alternatives), args.wording()
     result = {
         "image": caption.source or "-",
         "caption": args.text(caption),

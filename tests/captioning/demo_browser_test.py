@@ -70,6 +70,8 @@ def test_a_dropped_picture_is_captioned_without_any_other_network(page, site, pi
     assert not one(page, ".run-0 .confidence").is_displayed()  # the run is not calibrated
     page.execute_script("models[0].fill({ ...models[0].answer, confidences: [0.5, 0.25] });")
     assert one(page, ".run-0 .confidence").text == "confidence 0.50"
+    page.execute_script("models[0].fill({ ...models[0].answer, confidences: [null, 0.25] });")
+    assert not one(page, ".run-0 .confidence").text
     scores = [score.text for score in all_of(page, ".run-0 .score")]
     assert scores == [f"{score:.2f}".replace("-", "\u2212") for score in answer["scores"]]
     assert not [url for url in requested(page) if not url.startswith((site.url, "blob:", "data:"))]

@@ -63,23 +63,15 @@ class Wording:
           caption: the caption.
           words: its words; None if they are what stands between spaces.
         """
-        if self._is_long(caption):
+        if not self.fits(caption):
             words = list(caption.split() if words is None else words)
-            while words and (self._is_long(caption) or words[-1].lower() in _UNFINISHED):
+            while words and (not self.fits(caption) or words[-1].lower() in _UNFINISHED):
                 caption = caption[: caption.rindex(words.pop())].rstrip()
         return self._around(caption) if caption else ""
 
-    def first(self, caption: Caption) -> Caption:
-        """Returns the best caption of a picture that fits into `max_characters` without a cut.
-
-        It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
-        """
-        captions = (caption, *caption.alternatives)
-        fitting = (one for one in captions if one.text and not self._is_long(one.text))
-        return next(fitting, caption)
-
-    def _is_long(self, caption: str) -> bool:
-        return 0 < self.max_characters < len(self._around(caption))
+    def fits(self, caption: str) -> bool:
+        """True if a caption fits into `max_characters` without a cut."""
+        return not 0 < self.max_characters < len(self._around(caption))
 
     def _around(self, caption: str) -> str:
         if self.sentence:
@@ -310,8 +302,8 @@ def _json_rows(lines: Iterable[str]) -> Iterator[list[str]]:
             ) from None
         image, caption, score = values
         if str(caption or "").strip():
-            more = [str(row[_CONFIDENCE])] if _CONFIDENCE in row else []
-            yield [image, caption, str(score), *more]
+            more = row.get(_CONFIDENCE)
+            yield [image, caption, str(score), *([] if more is None else [str(more)])]
 
 
 class Page(Table):

@@ -183,7 +183,8 @@ class Model {
   show(place) {
     lookAway();
     const { words, log_probs: known, attention, tiles, captions, confidences } = this.answer;
-    this.confidence.textContent = confidences ? `confidence ${confidences[place].toFixed(2)}` : "";
+    const sure = confidences?.[place] ?? null;  // null for a number that is not finite, too
+    this.confidence.textContent = sure === null ? "" : `confidence ${sure.toFixed(2)}`;
     const logs = known[place], attended = attention?.[place];
     const after = gaps(captions[place], words[place]);
     const parts = words[place].map((word, position) => {

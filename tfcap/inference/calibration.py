@@ -322,7 +322,7 @@ def calibrate(
         cross_fitted(signals, enough, seed), scores, level, orders_of(decoded)
     )
     content = {
-        "usable": f"CIDEr of at least {level:g}, computed on the images below",
+        "usable": f"CIDEr of at least {level:g} on the images of the fit",
         "level": level,
         "signals": dict(zip(SIGNALS, weights.tolist(), strict=True)),
         "bias": bias,

@@ -224,13 +224,13 @@ def _limits_and_licences(run: Run, limits: list[str]) -> list[str]:
     """Returns the sections on limits and licences; `limits` are further sentences."""
     data = run.fingerprint
     unknown = _unknown(run)
-    estimated = "" if run.confidence is None else "; the confidence estimates it"
+    usable = "; the confidence tells how probable it is that one is usable"
     limits = [
         f"It knows {data['vocab_size']:,} words and can use no others.",
         "It repeats what is frequent in its training data, also where that is wrong or unfair to "
         f"people. Tests for groups of people: {unknown}.",
         "A caption can be wrong. The score orders captions; it does not tell how probable it is "
-        f"that one is true{estimated}.",
+        f"that one is true{usable if run.confidence is not None else ''}.",
         *limits,
     ]
     captioner, backbone = _licences(run)

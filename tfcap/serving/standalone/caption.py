@@ -395,6 +395,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.seed < 0 or (args.threads is not None and args.threads < 1):
         parser.error("--seed must be at least 0, and --threads at least 1")
+    if not 0 <= args.min_confidence <= 1:
+        parser.error("--min_confidence must be from 0 to 1")
     captioner = Captioner(FOLDER, args.threads)
     if args.min_confidence and "confidence" not in captioner.card:
         parser.error("--min_confidence needs a model that was calibrated before its export")
