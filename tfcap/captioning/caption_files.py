@@ -255,7 +255,7 @@ class Table:
         else:
             image, caption, *numbers = row
             names = [*_COLUMNS[2:], _CONFIDENCE]
-            values = zip(names, map(float, filter(None, numbers)), strict=False)
+            values = zip(names, map(float, numbers), strict=False)
             content = {"image": image, "caption": caption, **dict(values)}
             file.write(files.json_text(content) + "\n")
 
