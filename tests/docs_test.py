@@ -8,6 +8,7 @@ import shlex
 import pytest
 from helpers import commands
 
+import tfcap
 from tfcap import configs
 from tfcap.training.stages import resolve_stages
 
@@ -80,3 +81,18 @@ def test_the_tables_of_a_page_are_those_of_their_sources(name, monkeypatch):
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert "<!-- table " in text
     assert importlib.import_module("tables").fill(text) == text, "run: python docs/tables.py"
+
+
+def test_the_first_minute_shows_what_its_command_prints(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    first_minute = importlib.import_module("first_minute")
+    photo = str(first_minute.PHOTO.relative_to(ROOT))
+    caption = tfcap.load()(photo)
+    printed = commands.run_command("tfcap.caption", photo).stdout
+    assert printed == f"{photo}\t{caption.text}\n"
+    for page in first_minute.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert f"\n.venv/bin/tfcap caption {photo}\n" in text
+        assert text.count("<!-- caption -->") == 1
+        assert first_minute.fill(text, caption) == text, "run: python docs/first_minute.py"
