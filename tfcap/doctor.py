@@ -249,7 +249,7 @@ def _records(
             f"{split}.index.npz or references_{split}.json. Prepare the data again, into a new "
             "directory."
         )
-    described[split] = np.vstack(parts)
+    described[split] = np.vstack(parts)[np.isin(index.id, _originals(data, split))]
     text = f"{len(ids)} images with {captions.sum()} captions can be read, all numbers finite"
     yield Finding(OK, text)
 
@@ -281,7 +281,7 @@ def _same_pictures(data: "PreparedData", described: Mapping[str, np.ndarray]) ->
     names = {}
     for split in described:
         by_image = data.file_names(split)
-        names[split] = [errors.escaped(by_image[image]) for image in data.index(split).id]
+        names[split] = [errors.escaped(by_image[image]) for image in _originals(data, split)]
     found = False
     for first, second in itertools.combinations(described, 2):
         place, alike = leaks.most_alike(described[second], described[first])
@@ -300,11 +300,17 @@ def _same_pictures(data: "PreparedData", described: Mapping[str, np.ndarray]) ->
         yield Finding(OK, f"none in two splits (compared by their {what})")
 
 
+def _originals(data: "PreparedData", split: str) -> list[int]:
+    """Returns the ids of the images of a split in order, without mirrored copies of others."""
+    mirrored = data.mirrored(split)
+    return [image for image in data.index(split).id.tolist() if image not in mirrored]
+
+
 def _described(data: "PreparedData", split: str, paths: Mapping[int, str]) -> np.ndarray:
     """Describes the picture files of a split; a missing file resembles no other."""
     from tfcap.data import leaks
 
-    files_of_split = [paths.get(image, "") for image in data.index(split).id]
+    files_of_split = [paths.get(image, "") for image in _originals(data, split)]
     descriptions = leaks.describe_pictures(files_of_split)
     bar = progress.progress(descriptions, len(files_of_split), f"pictures of {split}", "picture")
     return np.stack(list(bar))
@@ -316,7 +322,13 @@ def _same_captions(data: "PreparedData") -> Iterator[Finding]:
 
     splits = data.fingerprint["splits"]
     way = data.vocab.tokens
-    pairs = leaks.shared_captions(data.references, list(splits), way)
+
+    def references(split: str) -> dict[int, list[str]]:
+        mirrored = data.mirrored(split)
+        captions = data.references(split)
+        return {image: texts for image, texts in captions.items() if image not in mirrored}
+
+    pairs = leaks.shared_captions(references, list(splits), way)
     for (first, second), shared in pairs.items():
         text = f"{shared.repeated} of {shared.total} captions of {second} stand in {first} as well"
         if shared.repeated:
@@ -326,7 +338,7 @@ def _same_captions(data: "PreparedData") -> Iterator[Finding]:
         yield Finding(WARNING if shared.repeated > _MANY * shared.total else OK, text)
     if any(split["captions"] > split["images"] for split in splits.values()):
         return
-    texts = itertools.chain.from_iterable(data.references(split).values() for split in splits)
+    texts = itertools.chain.from_iterable(references(split).values() for split in splits)
     sentences = leaks.repeated_sentences(itertools.chain.from_iterable(texts), way)
     if sentences.repeated:
         examples = ", ".join(f"{text!r} in {number}" for text, number in sentences.examples)

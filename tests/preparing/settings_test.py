@@ -37,6 +37,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
         ({"min_count": 0}, "`min_count` must be at least 1"),
         ({"document_frequency": "d.npz"}, "`document_frequency` needs `vocab`"),
         ({"keep_pictures": True, "frames": 4}, "`keep_pictures` cannot be used"),
+        ({"flip": True, "features": "f"}, "`flip` mirrors pictures .* Leave out one of them"),
         ({"max_skipped": "abc"}, "`max_skipped` must be a number"),
         ({"source": "shapes"}, "`source=shapes` makes its own captions and images"),
         ({"source": "table"}, "`source=table` must be one of auto, csv, "),
@@ -99,6 +100,7 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
         {"tokens": "given"},
         {"tokens": "characters"},
         {"count_splits": "all"},
+        {"flip": True},
     ]
     identities = [
         dataclasses.replace(settings, **changes).identity() for changes in ({}, *same, *other)

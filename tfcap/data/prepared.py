@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -267,6 +267,18 @@ class PreparedData:
         images = self._references(split)["images"]
         return {image["id"]: image.get("pictures", [image["file_name"]]) for image in images}
 
+    def mirrored(self, split: str) -> set[int]:
+        """Returns the ids of the images of a split that are mirrored copies of other images.
+
+        Such an image has the file name of the other. No picture file shows it.
+
+        Args:
+          split: name of the split.
+        """
+        if not self.fingerprint.get("flip"):
+            return set()
+        return {image["id"] for image in self._references(split)["images"] if "mirrored" in image}
+
     def domains(self, split: str) -> dict[int, str]:
         """Returns the domain of each image of a split that has one, by image id.
 
@@ -307,7 +319,7 @@ class PreparedData:
     ) -> dict[int, list[str]]:
         """Returns the paths of all pictures of each image of a split, by image id.
 
-        An image that lacks a picture is left out.
+        An image that lacks a picture is left out, and so is a mirrored copy of an image.
 
         Args:
           split: name of the split.
@@ -324,10 +336,11 @@ class PreparedData:
                 os.path.isfile(path) or (self.frames is not None and os.path.isdir(path))
             )
 
+        mirrored = self.mirrored(split)
         return {
             image: [os.path.join(directory, name) for name in names]
             for image, names in self.picture_names(split).items()
-            if all(map(exists, names))
+            if image not in mirrored and all(map(exists, names))
         }
 
     @property
@@ -658,6 +671,7 @@ def write_references(
     items: Iterable[tuple[int, str, Sequence[str]]],
     domains: Mapping[int, str] | None = None,
     pictures: Mapping[int, Sequence[str]] | None = None,
+    mirrored: Container[int] = (),
 ) -> int:
     """Writes the file with the references of a split; returns the number of captions.
 
@@ -669,13 +683,15 @@ def write_references(
         has one.
       pictures: image id -> names of all its pictures, for images with several. None: no image has
         several.
+      mirrored: ids of the images that are mirrored copies of other images.
     """
     images: list[dict] = []
     annotations: list[dict] = []
     for image_id, file_name, captions in items:
         domain = {"domain": domains[image_id]} if domains and image_id in domains else {}
         several = {"pictures": [*pictures[image_id]]} if pictures and image_id in pictures else {}
-        images.append({"id": int(image_id), "file_name": file_name, **domain, **several})
+        copy = {"mirrored": True} if image_id in mirrored else {}
+        images.append({"id": int(image_id), "file_name": file_name, **domain, **several, **copy})
         for caption in captions:
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": int(image_id), "caption": caption}

@@ -33,6 +33,7 @@ from tfcap.data.prepared import (
 from tfcap.preparing import moving_shapes, shapes, shards
 from tfcap.preparing.engines import Engine, in_processes, inline
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
+from tfcap.preparing.mirror import exchanged, with_mirrored
 from tfcap.preparing.pictures import Pictures, shorter_side
 from tfcap.preparing.ready import ReadyFeatures
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -146,7 +147,11 @@ class _Preparation:
         self.is_new = True
         if not self.settings.overwrite:
             self._continue(identity)
-        self.shards = shards.plan(inputs.entries, self.settings.images_per_shard)
+        entries = self._with_mirrored(inputs.entries)
+        self.shards = shards.plan(entries, self.settings.images_per_shard)
+
+    def _with_mirrored(self, images: list[Entry]) -> list[Entry]:
+        return with_mirrored(images) if self.settings.flip else images
 
     def _continue(self, identity: Mapping[str, Any]) -> None:
         """Checks that the directory was prepared with the same settings, and reuses what it has."""
@@ -187,8 +192,10 @@ class _Preparation:
         if not left and self._is_finished():
             _log.info(f"{self.out} is prepared already")
             return
-        self.images = tokenize(self.inputs.entries, self.settings.tokens)
-        vocabulary = Vocabulary(self.settings, self.images)
+        # Words and n-grams are counted once, so that both files are those without `flip`.
+        self.originals = tokenize(self.inputs.entries, self.settings.tokens)
+        vocabulary = Vocabulary(self.settings, self.originals)
+        self.images = self._with_mirrored(self.originals)
         self.reader = shards.open_reader(self.settings, self.images)
         self._say_plan(left, len(_skipped(finished)))
         self._begin()
@@ -214,6 +221,13 @@ class _Preparation:
             f"{len(self.images)} images with {_captions(self.images)} captions, about "
             f"{regions} x {reader.dim} features each; {len(self.shards)} shards in {self.out}"
         )
+        if self.settings.flip:
+            copies = [image for image in self.images if image.mirrored]
+            sides = sum(exchanged(text) != text for image in copies for text in image.captions)
+            _log.info(
+                f"note: {len(copies)} of them are mirrored images of train; left and right are "
+                f"exchanged in {sides} of their {_captions(copies)} captions"
+            )
         if done := len(self.images) - sum(map(len, left.values())):
             again = f", {skipped} skipped: `overwrite` reads them again" if skipped else ""
             _log.info(f"finished already: {done} images{again}")
@@ -287,7 +301,7 @@ class _Preparation:
 
     def _check_skipped(self, skipped: Sequence[Mapping[str, Any]]) -> None:
         """Raises ValueError if more images are skipped than `max_skipped` allows."""
-        most = allowed_skips(self.settings.max_skipped, len(self.images))
+        most = allowed_skips(self.settings.max_skipped, len(self.originals))
         if skipped and len(skipped) + len(self.inputs.skipped) > most:
             last = skipped[-1]
             rows = " and rows" if self.inputs.skipped else ""
@@ -301,14 +315,14 @@ class _Preparation:
 
     def _finish(self, finished: Descriptions, vocabulary: Vocabulary, bar: progress.Bar) -> None:
         """Writes vocabulary, document frequencies, references, indices and, last, dataset.json."""
-        unusable = {item["id"] for item in _skipped(finished)}
-        kept = [image for image in self.images if image.id not in unusable]
+        written = {number for shard in finished.values() for number in shard["ids"]}
+        kept = [image for image in self.images if image.id in written]
         if not kept:
             raise ValueError(
                 f"No image can be used, so {self.out} is not finished. The reasons are printed "
                 "above. Repair the images and add `overwrite`."
             )
-        vocab, frequencies = vocabulary.finish(kept)
+        vocab, frequencies = vocabulary.finish([image for image in kept if not image.mirrored])
         vocab.save(os.path.join(self.out, VOCABULARY))
         if frequencies is not None:
             write_document_frequencies(self.out, frequencies)
@@ -325,8 +339,8 @@ class _Preparation:
         write_fingerprint(self.out, fingerprint)
         speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
         _log.info(
-            f"{self.out} is prepared: {len(kept)} images, {len(unusable)} skipped, vocabulary "
-            f"{len(vocab)}; {errors.duration(bar.seconds)}{speed}"
+            f"{self.out} is prepared: {len(kept)} images, {len(_skipped(finished))} skipped, "
+            f"vocabulary {len(vocab)}; {errors.duration(bar.seconds)}{speed}"
         )
         backbone = self.writer.backbone
         if "train" in splits and backbone and (backbone["name"], backbone["grid"]) == _PACKAGED:
@@ -365,9 +379,9 @@ class _Preparation:
             "images": files.absolute(self.settings.images) if self.settings.images else None,
             "backbone": self.writer.backbone,
             "skipped": _skipped(finished),
-            "dropped_captions": _captions(self.inputs.entries) - _captions(self.images),
+            "dropped_captions": _captions(self.inputs.entries) - _captions(self.originals),
             # What is at its default is left out.
-            **self.settings.changed("tokens", "count_splits", "frames"),
+            **self.settings.changed("tokens", "count_splits", "frames", "flip"),
             **self.settings.segmenter,
         }
         if self.views > 1:
@@ -437,6 +451,7 @@ def _write_split(
         ((image.id, image.file_name, image.captions) for image in images),
         {image.id: image.domain for image in images if image.domain},
         {image.id: image.pictures for image in images if image.further},
+        {image.id for image in images if image.mirrored},
     )
     shards.write_index(folder, split, infos)
     return {

@@ -103,7 +103,7 @@ class Pictures:
         self._batch = max(1, backbone.network.batch // backbone.crops)
         self._threads = os.cpu_count() or 1  # that read and decode
         self._extract = backbone.bulk_extractor()
-        signature = [tf.TensorSpec([], tf.string)]
+        signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
         read = tf.function(self._resized, input_signature=signature, autograph=False)
         self._read = read.get_concrete_function()  # a sixth faster to call
 
@@ -193,18 +193,24 @@ class Pictures:
         stored_file = self._bytes(entry)
         content = readable(stored_file)
         try:
-            resized, size, stored = (part.numpy() for part in self._read(tf.constant(content)))
+            parts = self._read(tf.constant(content), tf.constant(entry.mirrored))
+            resized, size, stored = (part.numpy() for part in parts)
         except tf.errors.InvalidArgumentError:
             raise ValueError(refusal(content)) from None
         boxes = self.backbone.boxes_in(*size.tolist())
-        notes = _notes(stored_file, content, resized)
+        notes = () if entry.mirrored else _notes(stored_file, content, resized)
         picture = stored if self.keep else None
         return Extracted(entry, None, boxes, None, notes=notes, picture=picture), resized[None]
 
-    def _resized(self, content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _resized(
+        self, content: tf.Tensor, mirrored: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the resized picture, its height and width before, and the file to store."""
         picture = pictures.decode(content)
-        stored = _kept(content, picture, self.backbone.image_size) if self.keep else tf.constant("")
+        picture = tf.cond(mirrored, lambda: tf.reverse(picture, [1]), lambda: picture)
+        stored = tf.constant("")
+        if self.keep:
+            stored = _kept(content, picture, self.backbone.image_size, mirrored)
         return self.backbone.resize(picture), tf.shape(picture)[:2], stored
 
     def _bytes(self, entry: Entry) -> bytes:
@@ -314,7 +320,8 @@ class ClipFeatures(Pictures):
         else:
             path = os.path.join(self.directory or "", entry.file_name)
             pixels = clips.read_clip(path, self.regions)
-        resized = np.stack([self._resize(frame).numpy() for frame in pixels])
+        step = -1 if entry.mirrored else 1
+        resized = np.stack([self._resize(frame[:, ::step]).numpy() for frame in pixels])
         return Extracted(entry, None, clips.sheet_boxes(self.regions), None), resized
 
 
@@ -352,20 +359,23 @@ def shorter_side(image_size: int) -> int:
     return round(image_size * _MARGIN)
 
 
-def _kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Returns the file to store: the file itself if it is small, else a smaller upright JPEG.
+def _kept(
+    content: tf.Tensor, image: tf.Tensor, image_size: int, mirrored: tf.Tensor | bool = False
+) -> tf.Tensor:
+    """Returns the file to store: the file itself if it is small, else an upright JPEG.
 
     A small file is stored byte for byte, so that training decodes what a server decodes. A large
     file would be decoded and resized in every epoch: a photograph takes ten times as long and a
     hundred times the space. So its shorter side is resized to `shorter_side`, a little more than
     the backbone reads. The aspect ratio does not change, because a backbone may crop. The loss of
     JPEG at quality 95 without chroma subsampling is hardly visible after the backbone has resized
-    the picture again.
+    the picture again. A mirrored picture has no file, so it is such a JPEG of any size.
 
     Args:
       content: the bytes of the file, string [].
-      image: the decoded file, as `data.pictures.decode` returns it.
+      image: the decoded file, as `data.pictures.decode` returns it, or mirrored.
       image_size: pixels along a side of the square that the backbone reads.
+      mirrored: whether `image` is mirrored, bool [].
     """
     sides = tf.shape(image)[:2]
     short = shorter_side(image_size)
@@ -380,4 +390,4 @@ def _kept(content: tf.Tensor, image: tf.Tensor, image_size: int) -> tf.Tensor:
         return tf.io.encode_jpeg(resized, quality=_QUALITY, chroma_downsampling=False)
 
     is_small = fits & (tf.strings.length(content) <= _MOST_KEPT)
-    return tf.cond(is_small, lambda: content, smaller)
+    return tf.cond(is_small & tf.logical_not(mirrored), lambda: content, smaller)

@@ -99,6 +99,11 @@ class Settings:
         f"With the backbone {DETECTOR}: store the names of classes and attributes of regions, too.",
         default=False,
     )
+    flip: bool = argument(
+        "Also prepare each training image mirrored, as a further image whose captions have the "
+        "words left and right exchanged.",
+        default=False,
+    )
     features: Paths | None = argument(
         "Ready-made features instead of a network: a file or directory, or several with commas "
         "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
@@ -289,6 +294,11 @@ class Settings:
                 "backbone, but `features` replaces the backbone. Leave them out, or leave out "
                 "`features`."
             )
+        if self.flip and self.features:
+            raise errors.UsageError(
+                "`flip` mirrors pictures before a backbone reads them, but `features` replaces the "
+                "backbone. Leave out one of them."
+            )
         if self.keep_pictures and self.crops != 1:
             raise errors.UsageError(
                 "`keep_pictures` cannot be used with `crops`: it stores pictures to train the "
@@ -349,7 +359,7 @@ class Settings:
             "features": features if len(features) > 1 else next(iter(features), None),
             **self._network_identity(),
             "min_count": self.min_count,
-            **self.changed("tokens", "count_splits", "frames", "columns", "language"),
+            **self.changed("tokens", "count_splits", "frames", "columns", "language", "flip"),
             **self.segmenter,
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,

@@ -222,8 +222,9 @@ class ShardWriter:
                     record = _record(extracted)
                 except ValueError as error:
                     reason = str(error)
-            if record is None:
-                entry = extracted.entry
+            entry = extracted.entry
+            # An unreadable picture is told once, not again for its mirrored copy.
+            if record is None and not (entry.mirrored and extracted.features is None):
                 text = f"skipped image {entry.id} ({entry.file_name}): {reason}"
                 _log.warning(errors.escaped(text))
                 skipped = {"id": entry.id, "file_name": entry.file_name, "reason": reason}

@@ -96,6 +96,8 @@ class Entry(NamedTuple):
         `rejected`.
       domain: the group of images in which the image is also scored, such as "out-domain" of nocaps;
         "" if the source gives none.
+      mirrored: whether it is a copy of another image whose pictures are read mirrored, left to
+        right; its captions fit the mirrored pictures.
     """
 
     id: int
@@ -111,6 +113,7 @@ class Entry(NamedTuple):
     rejected: tuple[str, ...] = ()
     domain: str = ""
     further: tuple[str, ...] = ()
+    mirrored: bool = False
 
     @property
     def pictures(self) -> tuple[str, ...]:
