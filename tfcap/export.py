@@ -8,7 +8,7 @@ what a server needs: warm-up requests, batch sizes, a compose file, a client and
 `--format=litert`, `onnx` and `web` write a portable export: a directory whose captioner needs no
 TensorFlow, on phones, in other programs and in browsers. `--format=run` writes a small run
 directory, to share or to archive; with `--last=N` its weights are the mean of the last N
-checkpoints.
+checkpoints, and with several `--model_dir` the mean of these runs.
 """
 
 import importlib.util
@@ -46,7 +46,8 @@ class Export(cli.RunArguments, cli.DecodingArguments):
         choices=["saved_model", *_PORTABLE, "run"],
     )
     last: int = argument(
-        "For `format=run`: average the weights of so many last checkpoints; 0 takes `checkpoint`.",
+        "For `format=run`: average the weights of so many last checkpoints of each run; 0 takes "
+        "`checkpoint`.",
         default=0,
         least=0,
     )
@@ -119,20 +120,22 @@ def export(args: Export) -> str:
 
 def _export_run(args: Export) -> str:
     """Writes a small run directory; returns its path."""
-    directory, *others = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
-    if others:
+    names = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
+    if len(names) > 1 and args.checkpoint != "best":
         raise errors.UsageError(
-            "`format=run` needs a single run, not an ensemble. Give one `model_dir`."
+            "`format=run` with several `model_dir` averages the best checkpoints. Leave out "
+            "`checkpoint`."
         )
     from tfcap import runs
     from tfcap.runs import compact
     from tfcap.serving import card
 
-    if args.last:
-        run = compact.load_mean(directory, args.last)
-        described = f"the mean of {args.last} checkpoints of {run.directory}"
+    if args.last or len(names) > 1:
+        run = compact.load_mean(names, args.last)
+        many = f"{args.last} checkpoints of " if args.last else ""
+        described = f"the mean of {many}{' and '.join(map(str, names))}"
     else:
-        run = runs.load(directory, args.checkpoint)
+        run = runs.load(names[0], args.checkpoint)
         described = run.described
     run = run.with_decoding(args.decoding, args.beam or 0)
     out = args.export_dir

@@ -1,5 +1,6 @@
 """The mean of the last checkpoints, and small run directories."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ from helpers.run_files import EXPERIMENT, stored_weights, weights
 
 from tfcap import export, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.runs import checkpoints, compact
+from tfcap.runs import build, checkpoints, compact
 
 FILES = ["checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index", "dataset.json", "info.json"]
 CONSENSUS = "search=sample,order=consensus"
@@ -42,6 +43,28 @@ def test_weights_are_the_mean_of_the_last_checkpoints(trained, tmp_path):
     assert json.loads((out / "info.json").read_text()) == {"signature": "cross-entropy"}
     with pytest.raises(ValueError, match="has 2 checkpoints, fewer than `last=5`"):
         compact.load_mean(trained, 5)
+
+
+def test_weights_are_the_mean_of_several_runs(trained, tmp_path, capsys):
+    out = tmp_path / "soup"
+    folders = [trained, str(tmp_path / "mean")]
+    flags = ["--format=run", "--weights=float32", "--model_dir", trained]
+    commands.run_here(export, *flags, "--export_dir", folders[1], "--last=2")
+    commands.run_here(export, *flags, "--export_dir", out, "--model_dir", folders[1])
+    assert f"the mean of {' and '.join(folders)} is exported to {out}" in capsys.readouterr().out
+    first, second = (weights(runs.load(one).model) for one in folders)
+    assert any((first[name] != second[name]).any() for name in first)
+    for name, value in weights(runs.load(out).model).items():
+        mean = (np.float64(first[name]) + second[name]) / 2
+        np.testing.assert_array_equal(value, mean.astype(np.float32), err_msg=name)
+    assert json.loads((out / "info.json").read_text()) == {"signature": "cross-entropy"}
+    run = runs.load(trained)
+    params = run.params.replace(task={"model": {EXPERIMENT: {"width": 10}}})
+    width = run.fingerprint["features"]["dim"]
+    wider = build.build_model(params.task, len(run.vocab), width)
+    compact.write(dataclasses.replace(run, params=params, model=wider), str(tmp_path / "wider"))
+    with pytest.raises(ValueError, match="The models of .*wider and .* differ"):
+        compact.load_mean([trained, tmp_path / "wider"])
 
 
 def test_it_holds_one_checkpoint_and_nothing_of_the_data(small_run, trained):

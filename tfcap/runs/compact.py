@@ -1,9 +1,10 @@
-"""Small runs: the mean of the last checkpoints, and a run directory without training state."""
+"""Small runs: the mean of checkpoints, and a run directory without training state."""
 
+import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,39 +19,66 @@ from tfcap.runs.checkpoints import restore_weights, saved_steps
 from tfcap.runs.confidence import write_confidence
 from tfcap.runs.directory import create
 from tfcap.runs.info import INFO, PARAMS
-from tfcap.runs.run import Run, load
+from tfcap.runs.run import Run, check_fits, load
 
 
-def load_mean(name: str | os.PathLike, last: int) -> Run:
-    """Loads a run with the mean of the weights of its newest training checkpoints.
+def load_mean(names: str | os.PathLike | Sequence[str | os.PathLike], last: int = 0) -> Run:
+    """Loads a run with the mean of the weights of several checkpoints.
 
     The mean is computed in float64. If training kept a moving average of the weights (`ema_decay`),
-    the result is the mean of the moving averages in these checkpoints.
+    the result is the mean of the moving averages in these checkpoints. The mean of several runs is
+    a model soup (Wortsman et al., ICML 2022): it makes sense if their training began with the same
+    weights, for example if the runs are one self-critical training with several seeds.
 
     Args:
-      name: the run: a directory, the name of a pretrained model, or `hf://OWNER/NAME`.
-      last: number of newest checkpoints to average.
+      names: one run or several: directories, names of pretrained models, or `hf://OWNER/NAME`. The
+        result has the configuration of the first one.
+      last: number of newest training checkpoints of each run; 0 takes the best checkpoint of each.
 
     Raises:
-      ValueError: the run has fewer than `last` checkpoints, or cannot be loaded.
+      ValueError: a run has fewer than `last` checkpoints or cannot be loaded, or the runs differ in
+        the model, the vocabulary or the features.
     """
-    run = load(name, "latest")
-    run.confidence = None  # that of other weights
+    listed = [names] if isinstance(names, str | os.PathLike) else list(names)
+    loaded = [load(name, "latest" if last else "best") for name in listed]
+    first, *others = loaded
+    for other in others:
+        check_fits(first, other)
+        if _shapes(other) != _shapes(first):
+            raise ValueError(
+                f"The models of {other.directory} and {first.directory} differ, so their weights "
+                "have no mean. Leave one run out, or use the runs as an ensemble."
+            )
+    paths = [path for run in loaded for path in _to_average(run, last)]
+    weights = first.whole.checkpoint_items["weights"]
+    sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
+    for path in paths:
+        restore_weights(first.whole, path)
+        for name, weight in weights.items():
+            sums[name] += weight.numpy()
+    for name, weight in weights.items():
+        weight.assign((sums[name] / len(paths)).astype(weight.dtype.as_numpy_dtype))
+    # Scores and confidence are those of other weights.
+    signature = " & ".join(dict.fromkeys(run.signature for run in loaded))
+    return dataclasses.replace(first, scores={}, confidence=None, signature=signature)
+
+
+def _shapes(run: Run) -> dict[str, tuple[int, ...]]:
+    weights = run.whole.checkpoint_items["weights"]
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
+
+
+def _to_average(run: Run, last: int) -> list[str]:
+    """Returns the paths of the checkpoints of a run whose mean `load_mean` computes."""
+    if not last:
+        return [run.checkpoint]
     steps = saved_steps(run.directory)
     if len(steps) < last:
         raise ValueError(
             f"{run.directory} has {len(steps)} checkpoints, fewer than `last={last}`. Lower "
             f"`last`, or keep more checkpoints: train with trainer.max_to_keep={last}."
         )
-    weights = run.whole.checkpoint_items["weights"]
-    sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
-    for step in steps[-last:]:
-        restore_weights(run.whole, os.path.join(run.directory, f"ckpt-{step}"))
-        for name, weight in weights.items():
-            sums[name] += weight.numpy()
-    for name, weight in weights.items():
-        weight.assign((sums[name] / last).astype(weight.dtype.as_numpy_dtype))
-    return run
+    return [os.path.join(run.directory, f"ckpt-{step}") for step in steps[-last:]]
 
 
 def write(run: Run, out: str, weights: str = "float16") -> str:

@@ -270,7 +270,7 @@ def load_together(
     if not others:
         return first
     for other in others:
-        _check_fits(first, other)
+        check_fits(first, other)
     backbone = None
     sources = {source_of_features(member.fingerprint) for member in members}
     if len(sources) > 1 or any(member.backbone is not None for member in members):
@@ -302,8 +302,8 @@ def _backbone_of(run: Run) -> Backbone:
     return backbone
 
 
-def _check_fits(first: Run, other: Run) -> None:
-    """Raises ValueError if two runs cannot be members of an ensemble."""
+def check_fits(first: Run, other: Run) -> None:
+    """Raises ValueError if two runs cannot be used together, because their data differs."""
     for member in (first, other):  # their systems may read other features of the same data
         check_data(
             with_any_weights(other.fingerprint),
@@ -316,7 +316,7 @@ def _check_fits(first: Run, other: Run) -> None:
         raise ValueError(
             f"{other.directory} and {first.directory} differ in task.validation_data."
             f"max_regions ({other.max_regions} and {first.max_regions}). "
-            "The runs of an ensemble need the same value. Leave one run out."
+            "Runs that are used together need the same value. Leave one run out."
         )
 
 
