@@ -87,7 +87,7 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
         networks.wheel_file()
     except ValueError:
         pytest.skip("the extra lite is not installed")
-    assert captioner.model.name == "updown"  # the run beside the file
+    assert captioner.model.name == "aoanet"  # the run beside the file
     reranking = caption_command._load(caption_command._Arguments(rerank="consensus"))
     assert reranking.runtime is reranking.runtime.trained  # the file cannot rerank
     shown = captioner("photo.jpg", attention="attention")
