@@ -12,10 +12,10 @@ def test_the_command_of_a_checkout_is_that_of_a_wheel():
     assert savedmodel.main is command.main
 
 
-def test_a_run_of_several_runs_is_refused():
+def test_flags_that_choose_other_weights_are_refused():
     flags = "--model_dir=a", "--model_dir=b", "--export_dir=out", "--format=run"
-    with pytest.raises(errors.UsageError, match="needs a single run"):
-        commands.run_here(command, *flags)
+    with pytest.raises(errors.UsageError, match="averages the best checkpoints. Leave out"):
+        commands.run_here(command, *flags, "--checkpoint=latest")
     with pytest.raises(errors.UsageError, match="--last needs --format=run"):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")
 
