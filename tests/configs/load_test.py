@@ -202,6 +202,17 @@ def test_the_limits_of_the_ranges_are_inside():
             "task.objective=scst,runtime.enable_xla=true,task.self_critical.gradient=sampling",
             ["gradient=sampling does not go together with runtime.enable_xla=true"],
         ),
+        ("task.teacher.model_dir=runs/a", ["model_dir must be list", "Write [A, B]."]),
+        (
+            "task.teacher.model_dir=[flickr8k],task.objective=scst",
+            ["task.teacher.model_dir needs task.objective=xe"],
+        ),
+        (
+            "task.teacher.model_dir=[flickr8k],task.backbone.trainable=true",
+            ["and task.backbone.trainable=false"],
+        ),
+        ("task.teacher.weight=1.5", ["task.teacher.weight must be from 0 to 1"]),
+        ("task.teacher.temperature=0", ["task.teacher.temperature must be above 0"]),
         ("task.decoding.beam=0", ["task.decoding.beam must be from 1 to 500"]),
         ("nothing.yaml", ["`params_override` nothing.yaml: the file does not exist"]),
         ("task: {", ["`params_override` must be YAML"]),

@@ -15,7 +15,7 @@ from tfcap.objectives import rewards
 TFCAP = pathlib.Path(configs.__file__).parents[1]
 # Names that a group of keys has in the code, after the last point.
 HOLDERS = set("config options params ramp runtime task task_config trainer train_data".split())
-HOLDERS |= {"schedule", "optimizer_config", "self_critical", "backbone"}
+HOLDERS |= {"schedule", "optimizer_config", "self_critical", "backbone", "teacher"}
 
 
 def test_systems_are_the_keys_of_the_model_group_in_order():
@@ -71,6 +71,7 @@ def keys_that_are_read():
     [
         *(schema.Data, schema.ScheduledSampling, schema.SelfCritical, schema.Backbone),
         *(schema.Task, schema.Schedule, schema.Optimizer, schema.Trainer, schema.Runtime),
+        schema.Teacher,
     ],
 )
 def test_every_key_is_read_somewhere(group):

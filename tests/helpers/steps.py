@@ -25,18 +25,20 @@ def batch(data, lengths, seed):
     }
 
 
-def update(params, data, batches, done=0, scaled=False, xla=False):
+def update(params, data, batches, done=0, scaled=False, xla=False, teacher=lambda: None):
     """A step of plain gradient descent after `done` others, on one replica per batch.
 
-    `scaled` has the optimizer scale the loss, as under float16; `xla` has XLA compile the network.
+    `scaled` has the optimizer scale the loss, as under float16; `xla` has XLA compile the network;
+    `teacher` makes the teacher.
 
     Returns the weights before and their change, the metrics, and the loss of each replica.
     """
     optimizer_config = configs.Optimizer(clip="none")
     strategy = distribution.strategy(configs.Runtime(replicas=len(batches)))
     with strategy.scope():
+        taught = {"teacher": teacher()}
         seeds.set_seed(4)
-        task = CaptionTask(params.task, data, optimizer_config, len(batches), xla=xla)
+        task = CaptionTask(params.task, data, optimizer_config, len(batches), xla=xla, **taught)
         model, metrics = task.build_model(), task.build_metrics()
         optimizer = keras.optimizers.SGD(1.0)
         if scaled:

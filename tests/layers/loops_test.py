@@ -46,7 +46,7 @@ PATHS = {
     "decode": lambda model, context, rows: model.decode(context, rows, training=True),
     "scheduled": lambda model, context, rows: scheduled_sampling(
         model, context, rows, 0.0, SEED, training=True
-    ),
+    )[0],
 }
 
 

@@ -59,11 +59,15 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         lambda n: 0 <= n < 1,
         "task.model.*_dropout task.label_smoothing *.ema_decay *.beta_1 *.beta_2",
     ),
-    ("from 0 to 1", lambda n: 0 <= n <= 1, "task.scheduled_sampling.maximum"),
+    (
+        "from 0 to 1",
+        lambda n: 0 <= n <= 1,
+        "task.scheduled_sampling.maximum task.teacher.weight",
+    ),
     (
         "above 0",
         lambda n: n > 0,
-        "*.decay_rate *.plateau_factor *.clip_threshold runtime.*_timeout",
+        "*.decay_rate *.plateau_factor *.clip_threshold task.teacher.temperature runtime.*_timeout",
     ),
     ("-1 or at least 1", lambda n: n == -1 or n >= 1, "trainer.validation_steps"),
     ("at least -1", lambda n: n >= -1, "runtime.task_index"),
@@ -387,6 +391,11 @@ def check(params: Experiment) -> None:
                 "runtime.enable_xla=true or a TPU, because XLA cannot compile the reward. Set "
                 "task.self_critical.gradient=rescoring, or runtime.enable_xla=false without a TPU."
             )
+    if task.teacher.model_dir and (task.objective != "xe" or task.backbone.trainable):
+        raise ValueError(
+            "task.teacher.model_dir needs task.objective=xe and task.backbone.trainable=false: set "
+            "these keys, or leave the teacher out."
+        )
     for key, value in all_values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             _check_range(key, value)

@@ -116,6 +116,29 @@ class ScheduledSampling(hyperparams.Config):
 
 
 @dataclasses.dataclass
+class Teacher(hyperparams.Config):
+    """Trained runs whose word probabilities are targets, too (distillation, Hinton et al. 2015).
+
+    The loss of a word is (1 - weight) * H + weight * D. H is the cross-entropy with the word of the
+    caption, and `label_smoothing` changes only H. With the temperature T, D is T^2 times the
+    cross-entropy of softmax(logits / T) with softmax(teacher's logits / T). The teacher reads the
+    same features and words as the captioner that it teaches, without dropout.
+
+    Attributes:
+      model_dir: the runs, as in [runs/a, runs/b]: directories, names of pretrained models, or
+        `hf://OWNER/NAME`. Several runs teach with the mean of their probabilities. A run needs the
+        vocabulary and the features of the data. Empty trains without a teacher.
+      weight: share of the teacher in the loss.
+      temperature: number T by which logits are divided; above 1 it makes improbable words count
+        more.
+    """
+
+    model_dir: list[str] = dataclasses.field(default_factory=list)
+    weight: float = 0.7
+    temperature: float = 1.0
+
+
+@dataclasses.dataclass
 class Reward(hyperparams.Config):
     """The reward of self-critical training: a weighted sum of scores of a sampled caption.
 
@@ -201,6 +224,8 @@ class Task(hyperparams.Config):
         the word of the caption gets all of it.
       scheduled_sampling: how often a word that training feeds to the model is replaced by a word
         that the model drew.
+      teacher: trained runs that teach the captioner; only for the objective `xe`, with a backbone
+        that is not trained.
       l2: the factor of the penalty l2 * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
@@ -228,6 +253,7 @@ class Task(hyperparams.Config):
     max_length: int = 17
     label_smoothing: float = 0.1
     scheduled_sampling: ScheduledSampling = dataclasses.field(default_factory=ScheduledSampling)
+    teacher: Teacher = dataclasses.field(default_factory=Teacher)
     l2: float = 0.0
     seed: int = 1
     metrics: list[str] = dataclasses.field(

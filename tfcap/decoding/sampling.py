@@ -145,7 +145,7 @@ def scheduled_sampling(
     probability: float | tf.Tensor,
     seed: tf.Tensor,
     training: bool = False,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes logits as `model.decode` does, but replaces some input words by words of the model.
 
     This is scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1).
@@ -167,7 +167,8 @@ def scheduled_sampling(
       training: whether dropout is on.
 
     Returns:
-      Logits float32 [N, T', V] for V words; `logits[:, t]` predicts `tokens[:, t + 1]`.
+      Logits float32 [N, T', V] for V words, where `logits[:, t]` predicts `tokens[:, t + 1]`; and
+      the input words, int32 [N, T'].
     """
     rows = tf.shape(tokens)[0]
     length = tf.shape(tokens)[1]
@@ -176,7 +177,7 @@ def scheduled_sampling(
     cache = repeat(cache, group)
     coins, draws = tf.unstack(tf.random.split(seed))
 
-    def body(index, drawn, cache, outputs):
+    def body(index, drawn, cache, outputs, read):
         words = tokens[:, index]
         coin = tf.random.stateless_uniform([rows], tf.random.fold_in(coins, index))
         is_replaced = (coin < probability) & (words != PAD) & (index > 0)
@@ -184,9 +185,9 @@ def scheduled_sampling(
         logits, cache = model.step(context, cache, words, index, training)
         numbers = tf.random.stateless_uniform([rows], tf.random.fold_in(draws, index))
         drawn = _draw(log_probs(tf.stop_gradient(logits)), numbers)
-        return index + 1, drawn, cache, outputs.write(index, logits)
+        return index + 1, drawn, cache, outputs.write(index, logits), read.write(index, words)
 
-    *_, outputs = loop(
+    *_, outputs, read = loop(
         lambda index, *_: index < length,
         body,
         (
@@ -194,9 +195,11 @@ def scheduled_sampling(
             tf.zeros([rows], tf.int32),
             cache,
             tf.TensorArray(tf.float32, length, element_shape=(tokens.shape[0], model.vocab_size)),
+            tf.TensorArray(tf.int32, length, element_shape=(tokens.shape[0],)),
         ),
         gradient=training,
         maximum_iterations=length,
     )
     logits = tf.transpose(outputs.stack(), (1, 0, 2))  # [T', N, V] -> [N, T', V]
-    return tf.ensure_shape(logits, (tokens.shape[0], tokens.shape[1], model.vocab_size))
+    logits = tf.ensure_shape(logits, (tokens.shape[0], tokens.shape[1], model.vocab_size))
+    return logits, tf.ensure_shape(tf.transpose(read.stack()), tokens.shape)

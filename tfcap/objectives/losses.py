@@ -1,4 +1,4 @@
-"""Training losses: cross-entropy, and the loss of self-critical training.
+"""Training losses: cross-entropy, distillation, and the loss of self-critical training.
 
 Letters: B images, S samples of an image, N rows, T positions, V vocabulary.
 """
@@ -52,6 +52,35 @@ def cross_entropy(
     nll = tf.reduce_logsumexp(logits, -1)
     nll -= tf.gather(logits, targets, batch_dims=len(targets.shape))
     return tf.reduce_sum(loss * real), tf.reduce_sum(nll * real), words
+
+
+def distillation(
+    logits: tf.Tensor, taught: tf.Tensor, targets: tf.Tensor, temperature: float = 1.0
+) -> tf.Tensor:
+    """Computes the cross-entropy with the probabilities of a teacher, summed over all words.
+
+    This is the first objective of Hinton et al. (2015): T^2 times the cross-entropy of
+    softmax(logits / T) with softmax(taught / T). The factor T^2 keeps the size of the gradient.
+
+    Args:
+      logits: scores of the model before the softmax, float32 [..., P, V], for P positions.
+      taught: scores of the teacher before the softmax, float32 [..., P, V]; they get no gradient.
+      targets: ids of the words of the captions, int32 [..., P]; positions with 0 (PAD) do not
+        count.
+      temperature: the temperature T.
+
+    Returns:
+      The sum, a float32 scalar in nats.
+
+    Example:
+      >>> taught = tf.math.log([[[0.5, 0.25, 0.25]]])
+      >>> print(f"{distillation(tf.zeros([1, 1, 3]), taught, tf.constant([[2]])):.4f}")
+      1.0986
+    """
+    real = tf.cast(targets != 0, tf.float32)
+    probabilities = tf.nn.softmax(tf.stop_gradient(taught) / temperature)
+    loss = tf.nn.softmax_cross_entropy_with_logits(probabilities, logits / temperature)
+    return temperature**2 * tf.reduce_sum(loss * real)
 
 
 def advantages(

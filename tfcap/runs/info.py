@@ -102,7 +102,8 @@ def signature_of(checkpoint: str, task: configs.Task | None) -> str:
 def signature(task: configs.Task, hook: bool = False) -> str:
     """Describes the objective of training in one line, for tables of results.
 
-    For training with cross-entropy the line is "cross-entropy". For self-critical training it is a
+    For training with cross-entropy the line is "cross-entropy", and with `task.teacher` it is
+    "cross-entropy with a teacher". For self-critical training it is a
     signature in the form of SacreEOS (Hu et al. 2023): whether the end mark counts, the reward, the
     baseline, the number of samples of an image, and the version of this package.
 
@@ -111,7 +112,7 @@ def signature(task: configs.Task, hook: bool = False) -> str:
       hook: whether a reward that the user defined is added. Then the signature names it, too.
     """
     if task.objective == "xe":
-        return CROSS_ENTROPY
+        return CROSS_ENTROPY + " with a teacher" * bool(task.teacher.model_dir)
     options = task.self_critical
     baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
     weights = options.reward.as_dict() | ({"hook": 1.0} if hook else {})

@@ -196,7 +196,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
         Hugging Face Hub.
       checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the checkpoint with
         the best validation score, or the latest one if there was no validation yet.
-      dtype: precision in which the model computes, `float32` or `bfloat16`.
+      dtype: precision in which the model computes, `float32`, `bfloat16` or `float16`.
 
     Raises:
       ValueError: there is no such run or checkpoint, or a file of the run is missing or damaged.

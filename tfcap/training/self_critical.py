@@ -315,6 +315,7 @@ def build_task(
     start_step: int = 0,
     hook: Callable | None = None,
     workers: Workers | None = None,
+    teacher: Captioner | None = None,
 ) -> CaptionTask:
     """Makes the task for the objective of a configuration: cross-entropy or self-critical training.
 
@@ -326,6 +327,7 @@ def build_task(
       start_step: the step from which training goes on.
       hook: a Python function whose result is added to the reward, see `rewards.Reward`.
       workers: the processes that train together; None for a single process.
+      teacher: the captioner of `task.teacher`, for cross-entropy; None for none.
 
     Raises:
       ValueError: `hook` is given, but the objective is cross-entropy, which has no reward.
@@ -344,4 +346,4 @@ def build_task(
             "`hook` needs a reward, to which it is added. Set task.objective=scst, or leave `hook` "
             "out."
         )
-    return CaptionTask(params.task, data, **options)
+    return CaptionTask(params.task, data, teacher=teacher, **options)

@@ -21,7 +21,7 @@ from tfcap.training import distribution
 from tfcap.training.best import FEWEST
 from tfcap.training.loop import Loop
 from tfcap.training.self_critical import build_task
-from tfcap.training.start import check_splits, data_directory
+from tfcap.training.start import check_splits, data_directory, load_teacher
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
 
@@ -65,6 +65,9 @@ def train(
         workers = Workers(strategy)
         with workers.readable_errors(), workers.quiet():
             data = _common_data(workers, params, experiment, mode)
+            # Before the seed is set: the teacher's layers draw numbers as they are made.
+            with strategy.scope():
+                teacher = load_teacher(params, data) if "train" in mode else None
             step = workers.share(begin)
             keras.utils.set_random_seed(params.task.seed)
             with strategy.scope():
@@ -75,6 +78,7 @@ def train(
                     start_step=step,
                     hook=hook,
                     workers=workers,
+                    teacher=teacher,
                 )
             signature = runs.signature(params.task, hook is not None)
             loop = Loop(strategy, task, params, model_dir, mode, signature)

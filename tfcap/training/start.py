@@ -1,4 +1,4 @@
-"""Checks at the start of training: the data, and the checkpoint that training starts from.
+"""What training reads at its start, and checks: the data, the teacher, the first checkpoint.
 
 Checks of a resumed run are in `runs.begin`.
 """
@@ -18,6 +18,8 @@ from tfcap.data.prepared import (
 )
 from tfcap.data.tokens import Vocab
 from tfcap.errors import did_you_mean
+from tfcap.models.captioner import Captioner
+from tfcap.models.ensemble import Ensemble
 from tfcap.runs.checkpoints import find
 
 _log = logging.getLogger(__name__)
@@ -46,6 +48,37 @@ def data_directory(configured: str) -> str:
 
         prepare(Settings(directory, source=source))
     return directory
+
+
+def load_teacher(params: configs.Experiment, data: PreparedData) -> Captioner | None:
+    """Loads the runs of `task.teacher` as one captioner, in the precision of training.
+
+    Args:
+      params: the configuration.
+      data: the prepared data, whose features and words the teacher will read.
+
+    Returns:
+      the ensemble of the runs; None if the configuration names none.
+
+    Raises:
+      ValueError: a run cannot be loaded, or it does not fit the data: it has another vocabulary,
+        other features, a backbone of its own or a smaller `max_length`.
+    """
+    task = params.task
+    dtype = params.runtime.mixed_precision_dtype or "float32"
+    teachers = [runs.load(name, dtype=dtype) for name in task.teacher.model_dir]
+    for teacher in teachers:
+        runs.check_vocabulary(teacher, data)
+        reason = ""
+        if teacher.backbone is not None:
+            reason = f"has a backbone of its own, and cannot read the features of {data.folder}"
+        elif (longest := teacher.model.max_length) < task.max_length:
+            reason = f"has task.max_length={longest}, below the {task.max_length} of this training"
+        if reason:
+            remedy = "Choose another run for task.teacher.model_dir."
+            raise ValueError(f"{teacher.directory} {reason}. {remedy}")
+        _log.info(f"teacher: {teacher.described}")
+    return Ensemble([teacher.model for teacher in teachers]) if teachers else None
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:

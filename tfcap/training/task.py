@@ -65,6 +65,8 @@ class CaptionTask(base_task.Task):
       start_step: the step from which training goes on; the first batch is that of this step.
       xla: true compiles the network and the search with XLA. Then all batches have one shape.
       workers: the processes that train together; None for a single process.
+      teacher: the captioner whose probabilities are targets, too (`task.teacher`); None for none.
+        It is no part of the model, so nothing saves, averages or trains its weights.
 
     Attributes:
       captions: the captions of the last validation, by image id.
@@ -83,12 +85,14 @@ class CaptionTask(base_task.Task):
         start_step: int = 0,
         xla: bool = False,
         workers: Workers | None = None,
+        teacher: Captioner | None = None,
     ):
         super().__init__(config)
         # The score of the weights that it starts from shows whether training improves them.
         self.validates_start = self.validates_start or bool(config.init_checkpoint)
         self.xla = xla
         self.workers = workers or Workers()
+        self.teacher = teacher
         self.data = cast(PreparedData, data)  # None in a task that has no data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
@@ -205,7 +209,8 @@ class CaptionTask(base_task.Task):
         """Computes the loss of a batch on one replica, and updates the weights.
 
         The loss is the mean over the words of all replicas, in nats per word. The penalty of the
-        option `l2` is part of the gradient, but neither of the result nor of the metrics.
+        option `l2` is part of the gradient, but neither of the result nor of the metrics. A teacher
+        changes the loss (see `configs.schema.Teacher`), but not the perplexity.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
@@ -226,7 +231,7 @@ class CaptionTask(base_task.Task):
             ramp = self.task_config.scheduled_sampling
             shape = tf.shape(words)
             if ramp.increase:
-                logits = scheduled_sampling(
+                logits, words = scheduled_sampling(
                     model,
                     model.encode(part, training=True),
                     tf.reshape(words, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
@@ -235,9 +240,18 @@ class CaptionTask(base_task.Task):
                     training=True,
                 )
                 logits = tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
+                words = tf.reshape(words, shape)
             else:
                 logits = model(part | {"tokens": words}, training=True)
-            return self._cross_entropy(logits, part["tokens"], 1)
+            total, count, sums = self._cross_entropy(logits, part["tokens"], 1)
+            if self.teacher is None:
+                return total, count, sums
+            config = self.task_config.teacher
+            taught = self.teacher.decode_captions(self.teacher.encode(part), words)
+            targets = part["tokens"][..., 1:]
+            soft = losses.distillation(logits, taught, targets, config.temperature)
+            total = (1 - config.weight) * total + config.weight * soft
+            return total, count, sums | {"loss": (total, count)}
 
         return self.apply(objective, inputs, model, optimizer, metrics)
 
