@@ -135,5 +135,6 @@ def test_an_export_has_a_card_with_metadata_that_the_hub_reads(tmp_path):
     (result, *_) = card.data.eval_results
     assert result.metric_type and result.metric_value > 0
     assert f"| vocab.txt | {file_sha256(tmp_path / 'run' / 'vocab.txt')} |" in card.text
+    assert "12,000 images, 60,000 captions, mirrored copies included |" in card.text
     # What the run says of its use and of its terms is not to be filled in.
     assert "### Training data and terms" in card.text and "unknown: fill in" not in card.text

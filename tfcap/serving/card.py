@@ -206,6 +206,7 @@ def _facts(run: Run) -> list[str]:
         "name": data.get("name", _UNKNOWN),
         **{
             f"split {split}": f"{counts['images']:,} images, {counts['captions']:,} captions"
+            + (", mirrored copies included" if data.get("flip") and split == "train" else "")
             for split, counts in data.get("splits", {}).items()
         },
         "words": f"{data['vocab_size']:,}",
