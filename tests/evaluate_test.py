@@ -161,7 +161,7 @@ def test_a_model_of_other_words_captions_the_pictures_of_the_data(
     page = tmp_path / "page.html"
     flag = ["--model_dir", trained, "--limit", "3", "--report", page, "--beside", "b=flickr8k"]
     commands.run_here(evaluate, *flag)
-    assert "b: updown of flickr8k, beam 3, 3 pictures" in capsys.readouterr().out
+    assert "b: aoanet of flickr8k, beam 3, 3 pictures" in capsys.readouterr().out
     content = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
     assert [run["name"] for run in content["runs"]] == ["run", "b"]
     paths = PreparedData.load(shapes).picture_paths("val")

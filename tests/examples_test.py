@@ -84,7 +84,10 @@ EXAMPLES = {
     name: value
     for name, value in PUBLIC.items()
     if ">>>" in (value.__doc__ or "")
-    or any(">>>" in (getattr(v, "__doc__", None) or "") for v in vars(value).values())
+    # A default such as 0 has the docstring of its type.
+    or any(
+        ">>>" in (v.__doc__ or "") and v.__doc__ != type(v).__doc__ for v in vars(value).values()
+    )
 }
 
 
