@@ -110,6 +110,7 @@ def keys() -> str:
         group("task.train_data and task.validation_data", task.train_data),
         group("task.decoding", task.decoding),
         group("task.scheduled_sampling", task.scheduled_sampling),
+        group("task.teacher", task.teacher),
         group("task.self_critical", task.self_critical),
         group("task.self_critical.reward", task.self_critical.reward),
         group("trainer", configs.Trainer()),
