@@ -163,12 +163,12 @@ def test_the_best_caption_that_fits_is_written():
     best, *others = (Caption(text, -3.0, tuple(text.split()), 0.4) for text in texts)
     best = dataclasses.replace(best, alternatives=tuple(others))
     for limit, expected in [(0, best), (27, best), (26, others[0]), (10, others[1]), (9, best)]:
-        assert Arguments(max_characters=limit).first(best) == expected
-    assert Arguments(max_characters=17, sentence=True).first(best) == others[0]
-    assert Arguments(max_characters=16, sentence=True).first(best) == others[1]
+        assert Arguments(max_characters=limit).wording.first(best) == expected
+    assert Arguments(max_characters=17, sentence=True).wording.first(best) == others[0]
+    assert Arguments(max_characters=16, sentence=True).wording.first(best) == others[1]
     # The mark of captions below the level needs room, too.
-    unsure = Arguments(max_characters=27, min_confidence=0.5, unsure=True)
-    assert unsure.first(best) == others[0] and unsure.text(others[0]) == "unsure: a dog in a field"
+    unsure = Arguments(max_characters=27, min_confidence=0.5, unsure=True).wording
+    assert unsure.first(best) == others[0] and unsure.of(others[0]) == "unsure: a dog in a field"
     assert dataclasses.replace(unsure, min_confidence=0.3).first(best) == best
 
 

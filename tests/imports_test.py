@@ -66,6 +66,7 @@ WITHOUT_TENSORFLOW = (
     "serving/standalone",
     "captioning/demo_page",
     "captioning/portable_model",
+    "captioning/server",
     "inference/rerank_arguments",
 )
 

@@ -26,12 +26,17 @@ from tfcap.visualize.attended import KINDS, Kind
 
 _log = logging.getLogger("tfcap.caption")  # as a command, the module has another name
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
-_UNSURE = "unsure: "
 _WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
 
 
 @arguments
-class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.RunArguments):
+class _Arguments(
+    RerankArguments,
+    cli.DecodingArguments,
+    cli.SeedArguments,
+    cli.WordingArguments,
+    cli.RunArguments,
+):
     """The arguments of the command."""
 
     data_dir: str | None = argument(
@@ -60,23 +65,8 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
         default=0,
         least=0,
     )
-    sentence: bool = argument(
-        "Begin captions with a capital; end them with a full stop.", default=False
-    )
     min_score: float | None = argument(
         "`write` leaves out captions with a lower score.", default=None
-    )
-    min_confidence: float | None = argument(
-        "A picture whose caption has a lower confidence, 0 to 1, gets an empty caption. The run "
-        "must be calibrated (tfcap.calibrate).",
-        default=None,
-        least=0,
-        most=1,
-    )
-    unsure: bool = argument(
-        f"Put {_UNSURE.strip()!r} before captions below `min_confidence`, instead of leaving them "
-        "empty.",
-        default=False,
     )
     attention: str | None = argument(
         "File to write, .png, .pdf or .svg: the attention of each word.", default=None
@@ -91,32 +81,17 @@ class _Arguments(RerankArguments, cli.DecodingArguments, cli.SeedArguments, cli.
         "Print a JSON object per picture, with all captions and scores.", default=False
     )
 
-    def wording(self, unsure: bool = False) -> caption_files.Wording:
-        """Returns how the text of a caption looks; `unsure` is True for one that is marked."""
-        before = _UNSURE * unsure + self.before
-        return caption_files.Wording(before, self.after, self.max_characters, self.sentence)
-
-    def doubts(self, caption: captioning.Caption) -> bool:
-        """True if the confidence in a caption is below `min_confidence`."""
-        confidence, least = caption.confidence, self.min_confidence
-        return confidence is not None and least is not None and confidence < least
-
-    def text(self, caption: captioning.Caption) -> str:
-        """Returns what is printed or written of the caption of a picture."""
-        doubted = self.doubts(caption)
-        if doubted and not self.unsure:
-            return ""
-        return self.wording(doubted).text(caption.text, caption.words)
-
-    def first(self, caption: captioning.Caption) -> captioning.Caption:
-        """Returns the best caption of a picture that fits into `max_characters` without a cut.
-
-        It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
-        """
-        for one in (caption, *caption.alternatives):
-            if one.text and self.wording(self.unsure and self.doubts(one)).fits(one.text):
-                return one
-        return caption
+    @property
+    def wording(self) -> caption_files.Wording:
+        """The `Wording` that the arguments describe: how the text of a caption looks in a file."""
+        return caption_files.Wording(
+            self.before,
+            self.after,
+            self.max_characters,
+            self.sentence,
+            self.min_confidence,
+            self.unsure,
+        )
 
 
 def _define_flags() -> None:
@@ -167,10 +142,7 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
         raise errors.UsageError(
             "`rerank=oracle` needs references. Use tfcap.evaluate, or `rerank=consensus`."
         )
-    if args.unsure and args.min_confidence is None:
-        raise errors.UsageError(
-            "`unsure` needs `min_confidence`. Give both, or leave out `unsure`."
-        )
+    args.check_unsure()
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     if not args.write:
         on_command_line = cli.values(_Arguments, given_only=True)
@@ -182,7 +154,7 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
     elif (
         0
         < args.max_characters
-        <= len(_UNSURE * args.unsure + args.before + args.after) + args.sentence
+        <= len(caption_files.UNSURE * args.unsure + args.before + args.after) + args.sentence
     ):
         raise errors.UsageError(
             "`max_characters` leaves no room for a caption between `before` and `after`. Raise it."
@@ -232,12 +204,8 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
         raise errors.UsageError(
             "`rerank` needs a run, but `model_dir` is an export. Give the directory of the run."
         )
-    if args.min_confidence is not None and not captioner.runtime.calibrated:
-        raise errors.UsageError(
-            f"`min_confidence` needs a calibrated model, but {captioner.runtime} has no "
-            "confidence. Run tfcap.calibrate on its run, and export the run again if `model_dir` "
-            "is an export. Ensembles and other checkpoints of the run have no confidence."
-        )
+    if args.min_confidence is not None:
+        captioner.require_confidence()
     if args.rerank:  # a portable export cannot, but its run can
         captioner = captioning.ImageCaptioner(captioner.runtime.trained)
     return captioner
@@ -359,20 +327,20 @@ class _Work:
         elif args.json:
             print(json_text(_as_dict(caption, args)), flush=True)
         else:
-            print(f"{errors.escaped(source)}\t{args.text(caption)}", flush=True)
+            print(f"{errors.escaped(source)}\t{args.wording.of(caption)}", flush=True)
         if args.attention:
             caption.draw(figures.figure_path(args.attention, source, self._several))
 
     def _write(self, caption: captioning.Caption, output: caption_files.Several) -> None:
         """Writes the best hypothesis that fits into the files, or counts why not."""
         args = self._args
-        best = args.first(caption)
-        text = args.text(best)
+        best = args.wording.first(caption)
+        text = args.wording.of(best)
         if args.min_score is not None and best.score < args.min_score:
             self.left_out[f"their score is below {args.min_score:g}"] += 1
         elif text:
             output.write(best, text)
-        elif args.doubts(best) and not args.unsure:
+        elif args.wording.doubts(best) and not args.unsure:
             self.left_out[f"their confidence is below {args.min_confidence:g}"] += 1
             output.write(best, "")
         elif args.max_characters:
@@ -383,10 +351,10 @@ class _Work:
 
 def _as_dict(caption: captioning.Caption, args: _Arguments) -> dict[str, Any]:
     """Returns what `--json` prints of a picture."""
-    captions, wording = (caption, *caption.alternatives), args.wording()
+    captions, wording = (caption, *caption.alternatives), args.wording
     result = {
         "image": caption.source or "-",
-        "caption": args.text(caption),
+        "caption": args.wording.of(caption),
         "captions": [wording.text(one.text, one.words) for one in captions],
         "scores": [one.score for one in captions],
     }

@@ -327,3 +327,28 @@ class SeedArguments:
     """Base class that adds the argument `seed` to the commands that may sample captions."""
 
     seed: int = argument("Random seed for sampling.", default=1, least=0, most=options.LARGEST_SEED)
+
+
+@arguments
+class WordingArguments:
+    """Base class with the arguments of every command that gives captions to other programs."""
+
+    sentence: bool = argument(
+        "Begin captions with a capital; end them with a full stop.", default=False
+    )
+    min_confidence: float | None = argument(
+        "A picture whose caption has a lower confidence, 0 to 1, gets an empty caption. The run "
+        "must be calibrated (tfcap.calibrate).",
+        default=None,
+        least=0,
+        most=1,
+    )
+    unsure: bool = argument(
+        "Put 'unsure:' before captions below `min_confidence`, instead of leaving them empty.",
+        default=False,
+    )
+
+    def check_unsure(self) -> None:
+        """Raises UsageError for `unsure` without `min_confidence`."""
+        if self.unsure and self.min_confidence is None:
+            raise UsageError("`unsure` needs `min_confidence`. Give both, or leave out `unsure`.")

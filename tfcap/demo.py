@@ -7,9 +7,7 @@ machine only: its server listens on 127.0.0.1.
 """
 
 import os
-import signal
 import threading
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -18,8 +16,6 @@ from tfcap import captioning, cli, pretrained
 from tfcap.arguments import argument, arguments
 
 if TYPE_CHECKING:
-    from werkzeug.serving import BaseWSGIServer
-
     from tfcap.captioning.demo_page import Model
 
 
@@ -44,33 +40,19 @@ def _define_flags() -> None:
 def _run() -> None:
     args = Demo(**cli.values(Demo))
     cli.say_loading([*(args.model_dir or [pretrained.DEFAULT]), *filter(None, [args.beside])])
-    from tfcap.captioning.demo_page import Application, make_server
+    from tfcap.captioning.demo_page import Application
+    from tfcap.captioning.server.web import Server
 
     models = _models(args)
     application = Application(models, flags.FLAGS.debug)
-    server = make_server(application, args.port)
+    server = Server(application.asgi, "127.0.0.1", args.port)
     for model in models.values():
         print(f"{model.name}: {model.captioner.runtime}")
-    print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
+    print(f"The page: {server.url} (Ctrl-C ends it)", flush=True)
     # The first caption waits for the graphs; they are made while the page is opened.
     threading.Thread(target=application.warm_up, daemon=True).start()
-    _stop_on_signals(server)
-    server.serve_forever()
-
-
-def _stop_on_signals(server: "BaseWSGIServer") -> None:
-    """Makes Ctrl-C and SIGTERM end the server; a second one ends the process at once.
-
-    A `KeyboardInterrupt` can be lost: Python ignores it where an object is being freed.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=server.shutdown).start()  # it waits for the loop to end
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    server.stop_quietly_on_signals()
+    server.run()
 
 
 def _models(args: Demo) -> "dict[str, Model]":

@@ -7,9 +7,10 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.webpages import instance, serving
+from helpers.webpages import instance, running, serving
 
 from tfcap.captioning import demo_page
+from tfcap.captioning.server import web
 from tfcap.visualize import report
 from tfcap.visualize.figures import full_strength
 
@@ -100,8 +101,9 @@ def raw(site, request: bytes) -> bytes:
 
 
 def test_a_body_of_unknown_length_is_read_up_to_the_limit(site, monkeypatch):
-    monkeypatch.setattr(demo_page, "_MOST_BODY", 1000)
-    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    monkeypatch.setattr(web, "MOST_BODY", 1000)
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    head += "Connection: close\r\n\r\n"
     for size, status in ((900, b"400 "), (1100, b"413 ")):
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
         assert status in raw(site, head.encode() + body).split(b"\r\n")[0]
@@ -137,20 +139,15 @@ def test_only_this_machine_and_this_page_are_answered(site):
 
 def test_one_request_at_a_time_reaches_the_model(models, pictures):
     application = demo_page.Application(models)
-    server = demo_page.make_server(application, 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with serving(models) as site:
+    with running(web.Server(application.asgi, "127.0.0.1", 0)) as site:
         site.predict(pictures[0])  # the graphs exist from here on
-        waiting = threading.Thread(
-            target=site._replace(server=server).predict, args=pictures[:1], daemon=True
-        )
+        waiting = threading.Thread(target=site.predict, args=pictures[:1], daemon=True)
         with application._lock:
             waiting.start()
             waiting.join(0.7)  # many times what a caption takes
             assert waiting.is_alive()
         waiting.join(60)
         assert not waiting.is_alive()
-    server.shutdown()
 
 
 def test_a_fault_of_the_program_is_a_sentence(capfd, pictures, captioner):
@@ -171,7 +168,7 @@ def test_all_forms_of_a_request_to_tf_serving_are_read(models, pictures):
     [prediction] = rows[0]["predictions"]
     for inputs in ([row], row, {"image_bytes": [lines]}, {"image_bytes": row}):
         assert predict({"inputs": inputs}) == {"outputs": {k: [v] for k, v in prediction.items()}}
-    with pytest.raises(demo_page.RequestError, match="one value for each picture"):
+    with pytest.raises(web.RequestError, match="one value for each picture"):
         predict({"inputs": {"image_bytes": [row, row], "seed": [1]}})
 
 

@@ -11,9 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from werkzeug.serving import BaseWSGIServer
-
 from tfcap.captioning import demo_page
+from tfcap.captioning.server.web import Server
 
 
 def instance(content: bytes | str, **more: Any) -> dict[str, Any]:
@@ -26,7 +25,7 @@ class Site(NamedTuple):
     """A page that is served."""
 
     url: str
-    server: BaseWSGIServer
+    server: Server
 
     def ask(self, path: str, content: Any = None, **headers: str) -> tuple[int, Any]:
         """Returns the status, and what was read from JSON or else bytes.
@@ -57,13 +56,19 @@ class Site(NamedTuple):
 @contextlib.contextmanager
 def serving(models: dict[str, demo_page.Model]) -> Iterator[Site]:
     """Serves a page on a free port inside the block."""
-    server = demo_page.make_server(demo_page.Application(models), 0)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    with running(Server(demo_page.Application(models).asgi, "127.0.0.1", 0)) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[Site]:
+    """Runs a server inside the block."""
+    thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield Site(f"http://{server.host}:{server.port}", server)
+        yield Site(server.url, server)
     finally:
-        server.shutdown()
+        server.stop()
         thread.join()
 
 

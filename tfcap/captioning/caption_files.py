@@ -21,6 +21,7 @@ from tfcap.captioning.results import Caption
 from tfcap.visualize import report
 
 KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
+UNSURE = "unsure: "  # before a doubted caption
 _COLUMNS = ["image", "caption", "score"]
 _CONFIDENCE = "confidence"  # a further column, of calibrated models
 # English words after which a phrase goes on; more than the prepositions of `bad_endings`.
@@ -45,12 +46,42 @@ class Wording:
       after: text that is put after the caption.
       max_characters: the largest length of the text, `before` and `after` included; 0 for no limit.
       sentence: True gives the caption a capital at its start and a full stop at its end.
+      min_confidence: a caption with a lower confidence, 0 to 1, becomes an empty text; None for no
+        limit.
+      unsure: True puts "unsure: " before such a caption instead.
     """
 
     before: str = ""
     after: str = ""
     max_characters: int = 0
     sentence: bool = False
+    min_confidence: float | None = None
+    unsure: bool = False
+
+    def of(self, caption: Caption) -> str:
+        """Returns the text of a caption; "" for one that is doubted, unless it is marked."""
+        if self.doubts(caption) and not self.unsure:
+            return ""
+        return self._for(caption).text(caption.text, caption.words)
+
+    def first(self, caption: Caption) -> Caption:
+        """Returns the best caption of a picture that fits into `max_characters` without a cut.
+
+        It is `caption` itself or one of its alternatives. If none of them fits, it is `caption`.
+        """
+        captions = (caption, *caption.alternatives)
+        fitting = (one for one in captions if one.text and self._for(one).fits(one.text))
+        return next(fitting, caption)
+
+    def _for(self, caption: Caption) -> "Wording":
+        """Returns the wording of a caption, which is marked if it is doubted."""
+        is_marked = self.unsure and self.doubts(caption)
+        return dataclasses.replace(self, before=UNSURE + self.before) if is_marked else self
+
+    def doubts(self, caption: Caption) -> bool:
+        """True if the confidence in a caption is below `min_confidence`."""
+        confidence, least = caption.confidence, self.min_confidence
+        return confidence is not None and least is not None and confidence < least
 
     def text(self, caption: str, words: Sequence[str] | None = None) -> str:
         """Returns a caption as text for a file, with `before` and `after`.

@@ -19,6 +19,7 @@ from PIL import Image
 from tfcap.captioning import inputs
 from tfcap.captioning.results import Caption, CaptionedBatch, Failure, Match
 from tfcap.decoding.options import first_seed
+from tfcap.errors import UsageError
 from tfcap.visualize.attended import KINDS, Attended, Kind
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about 
 _UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A picture that was read, and the result of `Runtime.prepare` for it."""
 
     picture: inputs.Picture
@@ -200,8 +201,9 @@ class ImageCaptioner:
         seed: int,
     ) -> Iterator[Caption | Failure]:
         for batch in _batches(runtime, images, batch_size):
-            good = [item for item in batch if isinstance(item, _Prepared)]
-            results = iter(_caption(runtime, good, attention, attention_captions, seed))
+            good = [item for item in batch if isinstance(item, Prepared)]
+            seeds = [first_seed(seed) + picture.position for picture, _ in good]
+            results = iter(caption_batch(runtime, good, seeds, attention, attention_captions))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
 
@@ -218,6 +220,16 @@ class ImageCaptioner:
     def decoding(self) -> dict[str, Any] | None:
         """The decoding options, name -> value, as in {"beam": 3}; None for a SavedModel."""
         return self.runtime.decoding
+
+    def require_confidence(self) -> None:
+        """Raises UsageError, which names `min_confidence`, if captions have no confidence."""
+        if not self.runtime.calibrated:
+            raise UsageError(
+                f"`min_confidence` needs a calibrated model, but {self.runtime} has no "
+                "confidence. Run tfcap.calibrate on its run, and export the run again if "
+                "`model_dir` is an export. Ensembles and other checkpoints of the run have no "
+                "confidence."
+            )
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
         """Returns another captioner: the same model with some decoding options changed.
@@ -358,7 +370,7 @@ class ImageCaptioner:
         features = self.features(images)
         return features, self.runtime.trained.server.mask(features)
 
-    def _features(self, items: Sequence[_Prepared]) -> "tf.Tensor":
+    def _features(self, items: Sequence[Prepared]) -> "tf.Tensor":
         return self.runtime.trained.features([item.content for item in items])
 
     def _scored(
@@ -384,34 +396,46 @@ def reads(runtime: "Runtime") -> inputs.Reads:
 
 def _batches(
     runtime: "Runtime", images: Any, batch_size: int
-) -> Iterator[list[_Prepared | Failure]]:
+) -> Iterator[list[Prepared | Failure]]:
     """Yields the pictures in batches; a picture that cannot be read gives a `Failure`."""
-
-    def prepare(picture: inputs.Picture) -> _Prepared | Failure:
-        if picture.content is None:
-            return Failure(picture.source, picture.position, picture.reason)
-        try:
-            return _Prepared(picture, runtime.prepare(picture.content))
-        except (ValueError, OSError) as error:  # OSError: of a file in a folder
-            reason = getattr(error, "strerror", None) or str(error)
-            return Failure(picture.source, picture.position, reason)
 
     pictures = inputs.read(images, reads(runtime))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while part := list(itertools.islice(pictures, batch_size)):
-            yield list(pool.map(prepare, part))
+            yield list(pool.map(functools.partial(prepare, runtime), part))
 
 
-def _caption(
+def prepare(runtime: "Runtime", picture: inputs.Picture) -> Prepared | Failure:
+    """Prepares a picture for `caption_batch`; returns a `Failure` if it cannot be read."""
+    if picture.content is None:
+        return Failure(picture.source, picture.position, picture.reason)
+    try:
+        return Prepared(picture, runtime.prepare(picture.content))
+    except (ValueError, OSError) as error:  # OSError: of a file in a folder
+        reason = getattr(error, "strerror", None) or str(error)
+        return Failure(picture.source, picture.position, reason)
+
+
+def caption_batch(
     runtime: "Runtime",
-    batch: Sequence[_Prepared],
-    attention: Kind | None,
-    attention_captions: int,
-    seed: int,
+    batch: Sequence[Prepared],
+    seeds: Sequence[int],
+    attention: Kind | None = None,
+    attention_captions: int = 1,
 ) -> list[Caption | Failure]:
+    """Captions a batch of pictures.
+
+    Args:
+      runtime: the loaded model.
+      batch: the pictures, results of `prepare`; it may be empty.
+      seeds: a random seed for each picture, for sampled captions only.
+      attention, attention_captions: as for `ImageCaptioner.stream`.
+
+    Returns:
+      For each picture its best caption, with the others as alternatives, or why it has none.
+    """
     if not batch:
         return []
-    seeds = [first_seed(seed) + picture.position for picture, _ in batch]
     result = runtime.caption([content for _, content in batch], seeds)
     shown: Sequence[_Shown | None] = [None] * len(batch)
     if attention:
@@ -431,7 +455,7 @@ def _caption(
 
 def _attend(
     trained: "TrainedRun",
-    batch: Sequence[_Prepared],
+    batch: Sequence[Prepared],
     result: CaptionedBatch,
     kind: Kind,
     number: int,
@@ -453,11 +477,11 @@ def _attend(
     return shown
 
 
-def _without_failures(batch: Sequence[_Prepared | Failure], strict: bool) -> list[_Prepared]:
+def _without_failures(batch: Sequence[Prepared | Failure], strict: bool) -> list[Prepared]:
     """Returns the pictures that could be read; a failure is an error if `strict`, or a warning."""
     items = []
     for item in batch:
-        if isinstance(item, _Prepared):
+        if isinstance(item, Prepared):
             items.append(item)
         elif strict:
             raise ValueError(f"This picture cannot be read: {item}")

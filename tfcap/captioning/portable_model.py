@@ -84,6 +84,10 @@ class PortableModel:
         return "confidence" in self._card
 
     @property
+    def threads(self) -> int:
+        return 1 if self._card["file"].endswith(".onnx") else min(_cores(), _MOST_THREADS)
+
+    @property
     def decoding(self) -> dict[str, Any]:
         return self._card["decoding"]
 
@@ -125,7 +129,7 @@ class PortableModel:
         if self._card["file"].endswith(".onnx"):
             results = self._captioner.caption(np.stack(prepared), seeds=seeds)
         else:
-            with ThreadPoolExecutor(min(len(prepared), _cores(), _MOST_THREADS)) as pool:
+            with ThreadPoolExecutor(min(len(prepared), self.threads)) as pool:
                 results = [one for [one] in pool.map(self._one, prepared, seeds)]
         return CaptionedBatch(
             [[" ".join(words) for words in result["words"]] for result in results],

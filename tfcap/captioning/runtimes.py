@@ -61,6 +61,10 @@ class Runtime(Protocol):
         """Whether captions have a confidence."""
 
     @property
+    def threads(self) -> int:
+        """Number of threads that may call `caption`, with a picture each; 1 for batches."""
+
+    @property
     def decoding(self) -> dict[str, Any] | None:
         """The decoding options, name -> value, as in {"beam": 3}; None for a SavedModel."""
 
@@ -122,6 +126,7 @@ class TrainedRun:
     """
 
     exported = False
+    threads = 1
 
     def __init__(self, run: "Run", data_dir: str | None = None):
         from tfcap.serving import saved_model
@@ -418,6 +423,7 @@ class ExportedModel:
     """
 
     exported = True
+    threads = 1
     decoding = None  # its options are not in the file
 
     def __init__(self, path: str):
