@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pathlib
 import runpy
 import shutil
 import subprocess
@@ -11,13 +12,14 @@ import sys
 import numpy as np
 import pytest
 import yaml
-from helpers import commands, report_world
+from helpers import commands, report_world, services
 from helpers.rest_service import RestService
 from helpers.webpages import instance
 
 import tfcap
 from tfcap import calibrate, caption, errors, evaluate, export, runs
 from tfcap.captioning import demo_page
+from tfcap.captioning.caption_files import Wording
 from tfcap.inference import calibration
 from tfcap.inference.decode import decode_split
 from tfcap.runs import checkpoints, compact
@@ -56,6 +58,24 @@ def test_an_exported_model_returns_the_confidence(calibrated, pictures, tmp_path
     wanted = [one.confidence for one in captioner(pictures)]
     result = [one.confidence for one in exported(pictures)]
     np.testing.assert_allclose(result, wanted, atol=1e-4)
+
+
+def test_a_server_tells_the_confidence_and_leaves_doubted_captions_empty(calibrated, pictures):
+    captioner = tfcap.load(calibrated)
+    wanted = captioner(pictures[:2])
+    low, high = sorted(wanted, key=lambda one: one.confidence)
+    level = (low.confidence + high.confidence) / 2
+    contents = [pathlib.Path(path).read_bytes() for path in pictures[:2]]
+    request = {"messages": [services.message(*contents)]}
+    for unsure, doubted in ((False, ""), (True, f"unsure: {low.text}")):
+        wording = Wording(min_confidence=level, unsure=unsure)
+        with services.serving(captioner, wording=wording) as site:
+            _, answer = site.ask("/v1/chat/completions", request)
+        [choice] = answer["choices"]
+        texts = [doubted if one is low else one.text for one in wanted]
+        assert choice["message"]["content"] == "\n".join(texts)
+        for told, one in zip(choice["captions"], wanted, strict=True):
+            assert told["confidence"] == pytest.approx(one.confidence, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
