@@ -88,15 +88,16 @@ def token_check(token: str) -> Callable[[Request], None]:
     Args:
       token: the secret that a request must have in its header `Authorization: Bearer TOKEN`.
     """
-    wanted = f"Bearer {token}".encode()
 
     def check(request: Request) -> None:
-        given = request.headers.get("Authorization", "").encode("latin-1")
-        if not hmac.compare_digest(given, wanted):  # its time tells nothing of the token
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        # The time that it takes tells nothing of the token.
+        is_right = hmac.compare_digest(given.strip().encode(), token.encode())
+        if not is_right or scheme.lower() != "bearer":
             raise RequestError(
                 401,
                 "The token is missing or wrong. Send the header `Authorization: Bearer TOKEN`.",
-                {"WWW-Authenticate": "Bearer"},
+                {"WWW-Authenticate": "Bearer", "Connection": "close"},
             )
 
     return check
