@@ -179,14 +179,18 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     try:
         for clients in map(int, args.clients.split(",")):
-            before = memory(port)
+            measured: list[float] = []
+            timer = threading.Timer(
+                args.seconds / 4, lambda to: to.append(memory(port)), [measured]
+            )
+            timer.start()
             end = time.monotonic() + args.seconds
             answers = load(port, clients, bodies, lambda end=end: time.monotonic() < end)
             refused = sum(one.status == 400 for one in answers)
             rate = len(answers) / args.seconds
             print(
                 f"| {clients} | {len(answers)} | {rate:.1f} | {refused} | {wrong(answers, texts)} "
-                f"| {milliseconds(answers)} | {before:.0f} | {memory(port):.0f} |",
+                f"| {milliseconds(answers)} | {measured[0]:.0f} | {memory(port):.0f} |",
                 flush=True,
             )
         deaths = [time.monotonic() + 3, time.monotonic() + 13]

@@ -145,8 +145,10 @@ def test_ollama_asks_for_json_and_for_the_model(site, wanted):
     assert error.value.status_code == 404
 
 
-def test_the_requests_of_photoprism_are_answered(site, wanted):
-    """The keys are those of internal/ai/vision/api_request.go and of openai/transport.go there."""
+def test_the_requests_of_photoprism_and_immich_analyze_are_answered(site, wanted):
+    """The keys are those of PhotoPrism's internal/ai/vision/api_request.go and openai/transport.go,
+    and of src/ollama.rs of immich-analyze.
+    """
     prompt = "Create a caption with exactly one sentence in the active voice."
     picture = base64.b64encode(PICTURES[0]).decode()
     request = {
@@ -166,6 +168,10 @@ def test_the_requests_of_photoprism_are_answered(site, wanted):
     status, answer = site.ask("/v1/responses", request)
     [output] = answer["output"]
     assert status == 200 and output["content"][0]["text"] == wanted[0].text
+    said = [{"role": "user", "content": prompt, "images": [picture]}]
+    request = {"model": "small", "messages": said, "stream": False}
+    _, answer = site.ask("/api/chat", request)
+    assert answer["message"]["content"] == wanted[0].text
     status, answer = site.ask(GENERATE, {"images": [picture], "format": {"type": "object"}})
     assert status == 400 and "follows no schema" in answer["error"]  # of its labels
 
