@@ -13,13 +13,16 @@ import openai
 import pytest
 from helpers.commands import ROOT
 from helpers.services import data_url, jpeg, message, raw, serving
+from helpers.webpages import running
 
 import tfcap
 from tfcap.captioning import inputs
 from tfcap.captioning.caption_files import Wording
 from tfcap.captioning.image_captioner import Prepared, prepare
 from tfcap.captioning.server import web
+from tfcap.captioning.server.application import application
 from tfcap.captioning.server.batches import Batches
+from tfcap.captioning.server.service import Service, Settings
 
 PICTURES = [jpeg(seed) for seed in range(4)]
 CHAT, GENERATE, PREDICT = "/v1/chat/completions", "/api/generate", "/v1/models/small:predict"
@@ -121,6 +124,9 @@ def test_ollama_generates_and_chats(site, wanted):
     lines = list(client.generate("small", "Describe.", images=[PICTURES[0]], stream=True))
     assert "".join(one.response for one in lines) == wanted[0].text
     assert [one.done for one in lines] == [False, True]
+    images = [base64.b64encode(PICTURES[0]).decode()]
+    _, body = site.ask(GENERATE, {"images": images})  # as `stream: true`
+    assert [json.loads(line)["done"] for line in body.splitlines()] == [False, True]
     said = [{"role": "user", "content": "What?", "images": PICTURES[:2]}]
     answer = client.chat("small", said, options={"num_predict": 3, "temperature": 0.4, "seed": -1})
     assert answer.message.content.splitlines() == [" ".join(one.words[:3]) for one in wanted[:2]]
@@ -397,6 +403,23 @@ def test_what_waits_shares_a_batch_and_nothing_else(captioner, pictures):
     assert texts == [one.text for one in captioner([*pictures, pictures[0]])]
     assert spoiled.exception(60) is not None
     assert held.sizes == [1, 3, 3]  # of four, the cancelled picture is left out
+
+
+def test_a_request_whose_client_has_left_gives_its_place_to_another(light):
+    service = Service(light, Settings("small", most_requests=1))
+    held = _Held()
+    service._batches = Batches(light.runtime, 1, observe=held)
+    body = json.dumps(chat(PICTURES[0])).encode()
+    server = web.Server(application(service, web.check_sender), "127.0.0.1", 0)
+    with running(server):
+        with socket.create_connection((server.host, server.port)) as link:
+            link.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert held.begun.wait(60) and service.inside == 1
+        end = time.monotonic() + 20
+        while service.inside:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        held.free.set()
 
 
 @pytest.mark.slow
