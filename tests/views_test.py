@@ -1,5 +1,6 @@
 """Images with several pictures, such as the views of X-ray studies, from prepare to exports."""
 
+import base64
 import dataclasses
 import json
 import os
@@ -11,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, literal_detector, picture_bytes
+from helpers import commands, literal_detector, picture_bytes, services
 from helpers.rest_service import RestService
 from PIL import Image
 
@@ -246,6 +247,21 @@ def test_a_folder_of_pictures_is_one_image(captioner, prepared, folders):
     assert [caption.source for caption in captioner(paths)] == paths  # two images
     [above] = {os.path.dirname(folder) for folder in folders}
     assert len(captioner(above)) == 12
+
+
+@pytest.mark.slow
+def test_the_pictures_of_a_request_are_one_image(grid, captioner, folders):
+    contents = [pathlib.Path(f"{folders[1]}/{number}.png").read_bytes() for number in (9, 10)]
+    texts = [base64.b64encode(content).decode() for content in contents]
+    row = {"image_bytes": [{"b64": text} for text in texts]}
+    alone = {"image_bytes": [{"b64": texts[0]}, {"b64": ""}]}
+    with services.serving(captioner) as site:
+        _, answer = site.ask("/api/generate", {"images": texts, "stream": False})
+        _, others = site.ask("/v1/models/small:predict", {"instances": [row, alone]})
+    both, first = captioner([tuple(contents), tuple(contents[:1])])
+    assert [one["score"] for one in answer["captions"]] == [pytest.approx(both.score, abs=1e-4)]
+    told = [one["scores"][0] for one in others["predictions"]]
+    assert told == [pytest.approx(one.score, abs=1e-4) for one in (both, first)]
 
 
 @pytest.mark.slow

@@ -287,6 +287,11 @@ def say_loading(models: Iterable[str]) -> None:
         print(f"loading {' + '.join(map(escaped, models))} ...", file=sys.stderr, flush=True)
 
 
+def model_name(*directories: str) -> str:
+    """Returns a short name for the models in these directories: those of the directories."""
+    return " + ".join(os.path.basename(os.path.abspath(path)) for path in directories)
+
+
 MODEL_DIR = (
     "Directory of a training run, or the name of a pretrained model: "
     f"{', '.join(pretrained.names())}. Several models form an ensemble."

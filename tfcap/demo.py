@@ -64,12 +64,12 @@ def _models(args: Demo) -> "dict[str, Model]":
         return captioning.load(path, checkpoint, args.decoding, args.beam or 0, dtype=args.dtype)
 
     directories = list(args.model_dir) or [pretrained.packaged_directory(pretrained.DEFAULT)]
-    name = " + ".join(map(_name, directories))
+    name = cli.model_name(*directories)
     models = {"captions": Model(name, load(directories, args.checkpoint))}
     if args.beside:
         name, _, directory = args.beside.partition("=")
         if not directory or os.path.isdir(args.beside):  # a directory may have "=" in its name
-            name = _name(args.beside)
+            name = cli.model_name(args.beside)
             directory = args.beside
         portable = captioning.portable_directory(directory)
         if captioning.exported_model(directory) or (portable and not has_run(portable)):
@@ -79,10 +79,6 @@ def _models(args: Demo) -> "dict[str, Model]":
             captioner = load(directory, "latest" if args.checkpoint == "latest" else "best")
         models["beside"] = Model(name, captioner)
     return models
-
-
-def _name(directory: str) -> str:
-    return os.path.basename(os.path.abspath(directory))
 
 
 def main() -> None:

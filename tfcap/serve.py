@@ -82,7 +82,7 @@ def _run() -> None:
     from tfcap.captioning.server.application import application
     from tfcap.captioning.server.service import Service
 
-    settings = _settings(args, " + ".join(map(_name, directories)))
+    settings = _settings(args, cli.model_name(*directories))
     service = Service(captioner, settings)
     service.warm_up()
     check = web.token_check(token) if token else web.check_sender
@@ -121,10 +121,6 @@ def _token(args: Serve) -> str:
             'make one: python -c "import secrets; print(secrets.token_urlsafe())"'
         )
     return token
-
-
-def _name(directory: str) -> str:
-    return os.path.basename(os.path.abspath(directory))
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Serves an application over HTTP: who is answered, how much is read, and how errors look.
 
-uvicorn runs the loop of the server and Starlette reads requests. uvicorn was chosen among waitress,
-cheroot, gunicorn, hypercorn and granian, because it is the one that does all of this: it ends the
-requests it has at SIGTERM, streams, refuses a request before its body is read, answers others while
-slow clients send, and needs no compiled package.
+uvicorn runs the loop of the server and Starlette reads requests. uvicorn ends at SIGTERM after it
+has answered what has come, streams, refuses a request before its body is read, and answers others
+while slow clients send. Of the servers that were tried, waitress and that of Werkzeug lose requests
+at SIGTERM, slow clients hold the threads of cheroot and of gunicorn, granian is compiled and starts
+processes, and hypercorn needs more packages and has rare releases.
 
 A server without a token listens on this machine only, and a request must name this machine as its
 host. This check stops DNS rebinding: a web page can make its domain name point to this machine, but
