@@ -173,9 +173,8 @@ def main() -> None:
     print(f"one picture alone in a program: {1000 * alone:.0f} ms\n")
     port = free_port()
     process = start(port, args.flags)
-    print(
-        "| clients | answers | a second | refused | wrong | ms: 50 % | 95 % | 99 % | MB | at end |"
-    )
+    print("| clients | answers | a second | refused | wrong | ms: 50 % | 95 % | 99 % ", end="")
+    print("| MB after a quarter | MB at the end |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     try:
         for clients in map(int, args.clients.split(",")):
