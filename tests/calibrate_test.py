@@ -17,7 +17,7 @@ from helpers.rest_service import RestService
 from helpers.webpages import instance
 
 import tfcap
-from tfcap import calibrate, caption, errors, evaluate, export, runs
+from tfcap import calibrate, caption, errors, evaluate, export, runs, serve
 from tfcap.captioning import demo_page
 from tfcap.captioning.caption_files import Wording
 from tfcap.inference import calibration
@@ -230,6 +230,8 @@ def test_captions_in_another_order_keep_their_confidence(calibrated, pictures, t
 def test_a_level_needs_a_calibrated_model(trained, pictures):
     with pytest.raises(errors.UsageError, match="beam 2 has no confidence. Run tfcap.calibrate"):
         commands.run_here(caption, "--model_dir", trained, "--min_confidence=0.5", pictures[0])
+    with pytest.raises(errors.UsageError, match="--min_confidence needs a calibrated model"):
+        commands.run_here(serve, "--model_dir", trained, "--min_confidence=0.5")
 
 
 def test_evaluate_measures_the_images_that_the_fit_left_out(calibrated, tmp_path, capsys):
