@@ -30,7 +30,7 @@ def start(*flags):
 
 @pytest.mark.slow
 def test_what_has_come_is_answered_before_the_command_ends():
-    process, (about, address) = start("--port=0", "--sentence", "--name=mine")
+    process, (about, address) = start("--port=0", "--sentence", "--name=mine:latest")
     try:
         assert about == f"mine: {tfcap.load().runtime}\n"
         port = int(address.split()[2].rpartition(":")[2])

@@ -101,7 +101,12 @@ def _settings(args: Serve, name: str) -> "Settings":
         sentence=args.sentence, min_confidence=args.min_confidence, unsure=args.unsure
     )
     return Settings(
-        args.name or name, args.batch_size, args.queue, args.timeout, wording, flags.FLAGS.debug
+        (args.name or name).removesuffix(":latest"),
+        args.batch_size,
+        args.queue,
+        args.timeout,
+        wording,
+        flags.FLAGS.debug,
     )
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import ollama
 import openai
 import pytest
-from helpers.commands import ROOT
+from helpers import commands
 from helpers.services import data_url, jpeg, message, raw, serving
 from helpers.webpages import running
 
 import tfcap
+from tfcap import export
 from tfcap.captioning import inputs
 from tfcap.captioning.caption_files import Wording
 from tfcap.captioning.image_captioner import Prepared, prepare
@@ -94,8 +95,9 @@ def test_a_caption_is_cut_to_the_number_of_words(client, wanted):
         [choice] = client.chat.completions.create(**chat(PICTURES[2], **{name: 2})).choices
         assert choice.message.content.split() == list(words[:2])
         assert choice.finish_reason == "length"
-    [choice] = client.chat.completions.create(**chat(PICTURES[2], max_tokens=100)).choices
-    assert choice.message.content == wanted[2].text and choice.finish_reason == "stop"
+    for most in (100, 0):
+        [choice] = client.chat.completions.create(**chat(PICTURES[2], max_tokens=most)).choices
+        assert choice.message.content == wanted[2].text and choice.finish_reason == "stop"
 
 
 def test_openai_lists_the_model_and_tf_serving_its_status(client, site):
@@ -103,6 +105,14 @@ def test_openai_lists_the_model_and_tf_serving_its_status(client, site):
     assert client.models.retrieve("small").owned_by == "tfcap"
     _, answer = site.ask("/v1/models/small")
     assert answer["model_version_status"][0]["state"] == "AVAILABLE"
+
+
+def test_a_name_may_have_a_slash(light):
+    with serving(light, name="mine/small") as site:
+        assert site.ask("/v1/models/mine/small")[1]["id"] == "mine/small"
+        row = {"b64": base64.b64encode(PICTURES[0]).decode()}
+        status, answer = site.ask("/v1/models/mine/small:predict", {"instances": [row]})
+        assert status == 200 and answer["predictions"]
 
 
 def test_openai_asks_for_a_response(client, wanted):
@@ -183,7 +193,7 @@ def test_the_requests_of_photoprism_and_immich_analyze_are_answered(site, wanted
 
 
 def test_the_client_of_a_bundle_captions_and_names_bad_pictures(site, wanted):
-    path = ROOT / "tfcap" / "serving" / "client" / "captions_client.py"
+    path = commands.ROOT / "tfcap" / "serving" / "client" / "captions_client.py"
     spec = importlib.util.spec_from_file_location("captions_client", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -242,6 +252,7 @@ TEXT = base64.b64encode(b"text").decode()
         (PREDICT, {"instances": [{"b64": TEXT}]}, 400, "must be JPEG"),
         (PREDICT.replace("small", "other"), {"instances": []}, 404, "This server has"),
         ("/api/embed", {}, 404, "docs/applications.md"),
+        (f"{GENERATE}/", {}, 404, "docs/applications.md"),
     ],
 )
 def test_bad_requests_have_a_status_and_a_reason(site, capfd, path, content, status, reason):
@@ -287,6 +298,12 @@ def test_clients_that_send_slowly_are_not_waited_for(light, monkeypatch):
     monkeypatch.setattr(web, "_SECONDS", 0.4)
     with serving(light) as site:
         assert raw(site, b"POST / HT") == b""
+        with socket.create_connection((site.server.host, site.server.port), timeout=20) as link:
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while not link.recv(9999).endswith(b"ok\n"):
+                pass
+            link.sendall(b"POST / HT")
+            assert link.recv(9999) == b""
         answer = raw(site, f"{HEAD}Content-Length: 9\r\n\r\n".encode(), b"{")
         assert answer.startswith(b"HTTP/1.1 408 ")
 
@@ -311,7 +328,8 @@ def test_with_a_token_all_but_health_needs_it(light, wanted):
             status, answer = site.ask(CHAT, chat(PICTURES[0]), Authorization=f"Bearer {key}")
             assert status == 401 and "token" in answer["error"]["message"]
         assert site.ask("/metrics")[0] == site.ask("/api/tags")[0] == 401
-        assert site.ask("/nothing")[0] == 401  # nothing tells which paths there are
+        # Nothing tells which paths there are.
+        assert site.ask("/nothing")[0] == site.ask("/api/tags/")[0] == 401
         assert site.ask("/healthz") == (200, b"ok\n")
         client = openai.OpenAI(base_url=f"{site.url}/v1", api_key=token)
         answer = client.chat.completions.create(**chat(PICTURES[0]))
@@ -411,7 +429,7 @@ def test_a_request_whose_client_has_left_gives_its_place_to_another(light):
     service._batches = Batches(light.runtime, 1, observe=held)
     body = json.dumps(chat(PICTURES[0])).encode()
     server = web.Server(application(service, web.check_sender), "127.0.0.1", 0)
-    with running(server):
+    with running(server) as site:
         with socket.create_connection((server.host, server.port)) as link:
             link.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert held.begun.wait(60) and service.inside == 1
@@ -420,20 +438,31 @@ def test_a_request_whose_client_has_left_gives_its_place_to_another(light):
             assert time.monotonic() < end
             time.sleep(0.01)
         held.free.set()
+        page = site.ask("/metrics")[1].decode()
+    assert f'tfcap_requests_total{{path="{CHAT}",status="499"}} 1.0' in page
 
 
 @pytest.mark.slow
-def test_runs_and_exports_are_served_alike(captioner, exported, pictures):
+@pytest.mark.parametrize("kind", ["run", "saved_model", "litert", "onnx"])
+def test_runs_and_exports_are_served_alike(captioner, trained, exported, pictures, tmp_path, kind):
+    served = captioner
+    if kind == "saved_model":
+        served = tfcap.load(exported)
+    elif kind != "run":
+        if kind == "onnx":
+            pytest.importorskip("tf2onnx")
+        flags = ["--model_dir", trained, f"--format={kind}", "--weights=float32"]
+        commands.run_here(export, *flags, "--export_dir", tmp_path)
+        served = tfcap.load(tmp_path)
     contents = [open(path, "rb").read() for path in pictures[:2]]
-    for served in (captioner, tfcap.load(exported)):
-        with serving(served) as site:
-            answer = ollama.Client(site.url).generate("small", images=contents)
-            assert answer.response == "\n".join(one.text for one in captioner(contents))
-            rows = [{"image_bytes": {"b64": base64.b64encode(one).decode()}} for one in contents]
-            _, answer = site.ask(PREDICT, {"instances": rows})
-            log_probs = answer["predictions"][1]["log_probs"][0]
-            if served is captioner:
-                assert log_probs == pytest.approx(captioner(contents)[1].log_probs, abs=1e-4)
+    with serving(served) as site:
+        answer = ollama.Client(site.url).generate("small", images=contents)
+        assert answer.response == "\n".join(one.text for one in captioner(contents))
+        rows = [{"image_bytes": {"b64": base64.b64encode(one).decode()}} for one in contents]
+        _, answer = site.ask(PREDICT, {"instances": rows})
+        log_probs = answer["predictions"][1]["log_probs"][0]
+        if kind != "saved_model":
+            assert log_probs == pytest.approx(captioner(contents)[1].log_probs, abs=1e-4)
 
 
 @pytest.mark.slow

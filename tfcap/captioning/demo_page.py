@@ -1,6 +1,6 @@
 """Serves the page of `tfcap demo` on the loopback address: captions of pictures in a browser.
 
-A request has the form of TF Serving's REST interface, see `server.pictures`. It may have the keys
+A request has the form of TF Serving's REST interface, see `server.tf_serving`. It may have the keys
 `decoding`, as the flag `--decoding`, and `attention`. `server.web` says who is answered.
 
 Letters: K captions of a picture, T' words of a caption, R regions.
@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tfcap.captioning import Caption, Failure, ImageCaptioner
-from tfcap.captioning.server import pictures, web
+from tfcap.captioning.server import tf_serving, web
 from tfcap.captioning.server.web import RequestError
 from tfcap.decoding import options
 from tfcap.visualize import figures, report
@@ -90,7 +90,7 @@ class Model:
         Raises:
           RequestError: the request is wrong, or a picture cannot be read.
         """
-        instances = pictures.instances(request)
+        instances = tf_serving.instances(request)
         kind = request.get("attention") or None
         changes = request.get("decoding") or ""
         if kind not in (None, *KINDS):
@@ -111,7 +111,7 @@ class Model:
             if isinstance(result, Failure):
                 raise RequestError(422, f"{result.reason[0].upper()}{result.reason[1:]}")
             predictions.append(_prediction(result, captioner.runtime.reads_clips))
-        return pictures.answer(predictions, instances.by_columns)
+        return tf_serving.answer(predictions, instances.by_columns)
 
 
 def _attends(captioner: ImageCaptioner) -> bool:
@@ -125,7 +125,7 @@ def _attends(captioner: ImageCaptioner) -> bool:
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:
-    prediction = pictures.prediction(caption)
+    prediction = tf_serving.prediction(caption)
     if caption.attended is None or caption.picture is None:
         return prediction
     prediction["attention"] = [

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from tfcap import __version__
-from tfcap.captioning.server import ollama, openai, web
+from tfcap.captioning.server import ollama, openai, tf_serving, web
 from tfcap.captioning.server.service import Service
 
 
@@ -26,14 +26,14 @@ def application(service: Service, check: Callable[[Request], None]) -> Starlette
             ("GET", "/metrics"): service.metrics.page,
             **openai.handlers(service),
             **ollama.handlers(service),
-            ("POST", "/v1/models/{name}:predict"): service.predict,
-            ("GET", "/v1/models/{name}"): service.model,
+            **tf_serving.handlers(service),
         },
         check=check,
         for_all={("GET", "/healthz"): _health},
         error_body=_error_body,
         observe=service.metrics.observe,
-        not_found="There is no such path. docs/applications.md lists those that tfcap answers.",
+        not_found="tfcap has no answer for this method and path. docs/applications.md lists those "
+        "that have one.",
         debug=service.settings.debug,
     )
 

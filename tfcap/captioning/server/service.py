@@ -17,7 +17,7 @@ from tfcap.captioning import inputs
 from tfcap.captioning.caption_files import Wording
 from tfcap.captioning.image_captioner import ImageCaptioner, Prepared, prepare
 from tfcap.captioning.results import Caption, Failure
-from tfcap.captioning.server import pictures, web
+from tfcap.captioning.server import web
 from tfcap.captioning.server.batches import Batches
 from tfcap.decoding.options import LARGEST_SEED, first_seed
 from tfcap.images import SERVED_PIXELS, require_readable
@@ -250,8 +250,8 @@ class Service:
             kept = [self._cut(one, most_words) for one in row]
             texts = list(map(self.settings.wording.of, kept))
             details = [
-                {"caption": text, "score": pictures.number(one.score)}
-                | ({} if one.confidence is None else {"confidence": one.confidence})
+                {"caption": text, "score": web.number(one.score)}
+                | ({} if one.confidence is None else {"confidence": web.number(one.confidence)})
                 for text, one in zip(texts, row, strict=True)
             ]
             words = [len(one.words) for one in kept]
@@ -265,26 +265,6 @@ class Service:
             return caption
         text = self.captioner.runtime.shown(" ".join(words))
         return dataclasses.replace(caption, text=text, words=words)
-
-    async def predict(self, request: Request) -> Response:
-        """Answers a request to TF Serving, see `pictures`."""
-        with self.room(503):
-            content = await self.read(request)
-            self.check_model(request.path_params["name"])
-            instances = await self.run(pictures.instances, content)
-            images, seeds = zip(*instances.images, strict=True)
-            captions = await self.captions(
-                request, images, list(map(first_seed, seeds)), has_log_probs=True
-            )
-            predictions = [pictures.prediction(caption) for caption in captions]
-            return web.json_response(pictures.answer(predictions, instances.by_columns))
-
-    async def model(self, request: Request) -> Response:
-        """Tells of the model as OpenAI and TF Serving do, which have the same path for it."""
-        self.check_model(request.path_params["name"])
-        status = {"error_code": "OK", "error_message": ""}
-        versions = [{"version": "1", "state": "AVAILABLE", "status": status}]
-        return web.json_response(self.about() | {"model_version_status": versions})
 
     def about(self) -> dict[str, Any]:
         """Returns the model as OpenAI tells of it."""
