@@ -1,10 +1,10 @@
 """Asks `tfcap serve` with many clients at once, and prints tables of what came of it.
 
 python tools/serve_load.py --seconds=600 --clients=1,4,16
-python tools/serve_load.py --seconds=60 -- --model_dir runs/mine --batch_size=16
+python tools/serve_load.py --seconds=60 --model_dir runs/mine -- --batch_size=16
 
 It starts the server in a process of its own, on made photographs; the words behind `--` are flags
-of `tfcap serve`. One request in ten has a bad picture, which must be refused. Before, the captions
+of `tfcap serve`. One request in nine has a bad picture, which must be refused. Before, the captions
 of the same pictures are computed in this process, one alone: each answer must be equal to them. At
 the end the server is killed and started again while clients ask, who try again until they have an
 answer. The clients take processor time from the server: give them other cores with `taskset`.
@@ -21,9 +21,8 @@ import socket
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,24 +107,23 @@ class Client:
 
 
 def load(
-    port: int, clients: int, bodies: list[bytes], go_on: Callable[[], bool], tries: bool = False
+    port: int, clients: int, bodies: list[bytes], seconds: float, tries: bool = False
 ) -> list[Answer]:
     """Lets clients ask as fast as they get answers; returns the answers."""
-    answers: list[Answer] = []
 
-    def work(number: int) -> None:
+    end = time.monotonic() + seconds
+
+    def work(number: int) -> list[Answer]:
         client = Client(port, tries)
         rng = np.random.default_rng(number)
-        while go_on():
+        answers = []
+        while time.monotonic() < end:
             picture = int(rng.integers(len(bodies)))
             answers.append(client.ask(picture, bodies[picture]))
+        return answers
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(clients) as pool:
+        return [answer for part in pool.map(work, range(clients)) for answer in part]
 
 
 def memory(port: int) -> float:
@@ -156,11 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures tfcap serve under load.")
     parser.add_argument("--seconds", type=int, default=600, help="seconds for each row")
     parser.add_argument("--clients", default="1,4,16", help="numbers of clients, a row each")
-    parser.add_argument("flags", nargs="*", help="flags of tfcap serve, behind --")
+    parser.add_argument("--model_dir", help="run or export to serve, in place of the packaged one")
+    parser.add_argument("flags", nargs="*", help="other flags of tfcap serve, behind --")
     args = parser.parse_args()
     photographs = [photograph(seed) for seed in range(PICTURES)]
-    models = [flag.partition("=")[2] for flag in args.flags if flag.startswith("--model_dir=")]
-    captioner = tfcap.load(models or None)
+    captioner = tfcap.load(args.model_dir)
+    if args.model_dir:
+        args.flags.append(f"--model_dir={args.model_dir}")
     captioner(photographs[:2])
     begin = time.perf_counter()
     texts: list[str | None] = [captioner(content).text for content in photographs]
@@ -173,40 +173,33 @@ def main() -> None:
     print(f"one picture alone in a program: {1000 * alone:.0f} ms\n")
     port = free_port()
     process = start(port, args.flags)
+    background = ThreadPoolExecutor(1)
     print("| clients | answers | a second | refused | wrong | ms: 50 % | 95 % | 99 % ", end="")
-    print("| MB after a quarter | MB at the end |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| MB after each fifth of the time |")
+    print("|---|---|---|---|---|---|---|---|---|")
     try:
         for clients in map(int, args.clients.split(",")):
-            measured: list[float] = []
-            timer = threading.Timer(
-                args.seconds / 4, lambda to: to.append(memory(port)), [measured]
-            )
-            timer.start()
-            end = time.monotonic() + args.seconds
-            answers = load(port, clients, bodies, lambda end=end: time.monotonic() < end)
+            asking = background.submit(load, port, clients, bodies, args.seconds)
+            megabytes = []
+            for _ in range(5):
+                time.sleep(args.seconds / 5)
+                megabytes.append(f"{memory(port):.0f}")
+            answers = asking.result()
             refused = sum(one.status == 400 for one in answers)
             rate = len(answers) / args.seconds
             print(
                 f"| {clients} | {len(answers)} | {rate:.1f} | {refused} | {wrong(answers, texts)} "
-                f"| {milliseconds(answers)} | {measured[0]:.0f} | {memory(port):.0f} |",
+                f"| {milliseconds(answers)} | {', '.join(megabytes)} |",
                 flush=True,
             )
+        asking = background.submit(load, port, 4, bodies, 20, True)
         deaths = [time.monotonic() + 3, time.monotonic() + 13]
-        end = time.monotonic() + 20
-        asking = threading.Thread(
-            target=lambda: answers.extend(
-                load(port, 4, bodies, lambda: time.monotonic() < end, tries=True)
-            )
-        )
-        answers = []
-        asking.start()
         for death in deaths:
             time.sleep(max(0, death - time.monotonic()))
             process.kill()
             process.wait()
             process = start(port, args.flags)
-        asking.join()
+        answers = asking.result()
         lost = wrong(answers, texts)
         print(f"\nkilled {len(deaths)} times: {len(answers)} answers, {lost} lost or wrong")
     finally:

@@ -1,11 +1,13 @@
 """`tfcap serve` over the loopback: real clients, what is refused, and what is shared."""
 
 import base64
+import contextlib
 import importlib.util
 import json
 import socket
 import threading
 import time
+from http.client import HTTPConnection
 
 import numpy as np
 import ollama
@@ -306,6 +308,15 @@ def test_clients_that_send_slowly_are_not_waited_for(light, monkeypatch):
             assert link.recv(9999) == b""
         answer = raw(site, f"{HEAD}Content-Length: 9\r\n\r\n".encode(), b"{")
         assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_answers_on_an_open_connection_are_sent_at_once(light):
+    with serving(light) as site, contextlib.closing(HTTPConnection(site.url[7:])) as link:
+        link.request("GET", "/healthz")
+        assert link.getresponse().read() == b"ok\n"
+        [connection] = site.server._server.server_state.connections
+        socket_of_server = connection.transport.get_extra_info("socket")
+        assert socket_of_server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_body_of_unknown_length_is_read_up_to_the_limit(site, monkeypatch):
