@@ -9,6 +9,7 @@ import datetime
 import functools
 import hashlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -66,7 +67,7 @@ async def _answer(
     request: Request,
     content: dict[str, Any],
     images: list[Any],
-    part: Any,
+    part: Callable[[str], dict[str, Any]],
 ) -> Response:
     """Captions pictures.
 
@@ -91,7 +92,7 @@ async def _answer(
     contents = await service.run(_contents, images)
     captions = await service.captions_of(request, contents, options.get("seed"))
     [choice] = service.choices(captions, 1, most_words)
-    text = json_text({"captions": choice.captions}) if form == "json" else choice.text
+    text = choice.content(form == "json")
     seconds = int((time.monotonic() - begin) * 1e9)  # in nanoseconds
     end = {
         "done": True,

@@ -64,7 +64,7 @@ async def _chat(service: Service, request: Request) -> Response:
     answer["choices"] = [
         {
             "index": index,
-            "message": {"role": "assistant", "content": _text(choice, is_json), "refusal": None},
+            "message": {"role": "assistant", "content": choice.content(is_json), "refusal": None},
             **_end(choice),
         }
         for index, choice in enumerate(choices)
@@ -82,7 +82,7 @@ def _chunks(
         return f"data: {json_text(chunk)}\n\n"
 
     for index, choice in enumerate(choices):
-        delta = {"role": "assistant", "content": _text(choice, is_json)}
+        delta = {"role": "assistant", "content": choice.content(is_json)}
         yield event({"index": index, "delta": delta, "logprobs": None, "finish_reason": None})
     for index, choice in enumerate(choices):
         yield event({"index": index, "delta": {}, **_end(choice)})
@@ -94,10 +94,6 @@ def _chunks(
 def _end(choice: Choice) -> dict[str, Any]:
     reason = "length" if choice.is_cut else "stop"
     return {"logprobs": None, "finish_reason": reason, "captions": choice.captions}
-
-
-def _text(choice: Choice, is_json: bool) -> str:
-    return json_text({"captions": choice.captions}) if is_json else choice.text
 
 
 def _is_json(name: str, form: Any) -> bool:
@@ -151,7 +147,7 @@ async def _responses(service: Service, request: Request) -> Response:
         contents = await service.run(_contents, messages if isinstance(messages, list) else [])
         captions = await service.captions_of(request, contents, None)
         [choice] = service.choices(captions, 1, most_words)
-    part = {"type": "output_text", "text": _text(choice, is_json), "annotations": []}
+    part = {"type": "output_text", "text": choice.content(is_json), "annotations": []}
     status = "incomplete" if choice.is_cut else "completed"
     message = {
         "type": "message",

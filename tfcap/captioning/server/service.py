@@ -20,6 +20,7 @@ from tfcap.captioning.results import Caption, Failure
 from tfcap.captioning.server import web
 from tfcap.captioning.server.batches import Batches
 from tfcap.decoding.options import LARGEST_SEED, first_seed
+from tfcap.files import json_text
 from tfcap.images import SERVED_PIXELS, require_readable
 
 _DECODERS = 4  # pictures that are decoded at the same time; one of 50 million pixels takes 0.5 GB
@@ -61,6 +62,10 @@ class Choice(NamedTuple):
     is_cut: bool
     words: int
     captions: list[dict[str, Any]]
+
+    def content(self, is_json: bool) -> str:
+        """Returns the text, or a JSON object with `captions`."""
+        return json_text({"captions": self.captions}) if is_json else self.text
 
 
 class Service:
