@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import dataclasses
+import io
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import prometheus_client
+from PIL import Image
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -99,11 +100,13 @@ class Service:
     def warm_up(self) -> None:
         """Captions black pictures, so that the first request need not wait.
 
-        TensorFlow traces the graphs of a model at the first caption, and again at the first batch.
+        TensorFlow traces the graphs of a model at the first file that it decodes, at the
+        first caption, and again at the first batch.
         """
-        picture = np.zeros([32, 32, 3], np.uint8)
+        file = io.BytesIO()
+        Image.new("RGB", (32, 32)).save(file, "JPEG")
         for number in (1, 2):
-            list(self.captioner.stream([picture] * number))
+            list(self.captioner.stream([file.getvalue()] * number))
 
     @property
     def inside(self) -> int:
