@@ -17,7 +17,7 @@ from helpers.rest_service import RestService
 from helpers.webpages import instance
 
 import tfcap
-from tfcap import calibrate, caption, errors, evaluate, export, runs, serve
+from tfcap import calibrate, caption, errors, evaluate, export, metadata, runs, serve
 from tfcap.captioning import demo_page
 from tfcap.captioning.caption_files import Wording
 from tfcap.inference import calibration
@@ -207,6 +207,9 @@ def test_a_picture_below_the_level_gets_no_caption(calibrated, pictures, tmp_pat
     assert float(rows[ordered[0]]["confidence"]) < level < float(rows[ordered[2]]["confidence"])
     page = report.read_captions(tmp_path / "captions.html")
     assert {row[0]: row[1] for row in page} == {n: t for n, t in kept.items() if t}
+    commands.run_here(caption, *flags, "--write=embed")
+    found = {name: metadata.description((tmp_path / name).read_bytes()) for name in kept}
+    assert {n: one.text if one else "" for n, one in found.items()} == kept
     # Without the level, only the pictures that have no caption get one.
     commands.run_here(
         caption, "--model_dir", calibrated, tmp_path, "--write=txt", "--skip_existing"

@@ -57,7 +57,11 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=csv", "a.png"], "--out is missing"),
         (["--write=txt", "--max_characters=1", "--after=.", "a.png"], "leaves no room"),
         (["--write=csv", "--out=a.txt", "a.png"], r"does not end with \.csv"),
-        (["--write=xml", "a.png"], "--write must be txt, csv, jsonl or html, and not 'xml'"),
+        (["--write=xml", "a.png"], "--write must be txt, xmp, .* html or kohya, and not 'xml'"),
+        (["--write=kohya", "a.png"], "such as --out=captions.json"),
+        (["--write=csv", "--out=a.csv", "--captions=2", "a.png"], "--captions needs --write with"),
+        (["--write=xmp", "--language=in English", "a.png"], "is no name of a language"),
+        (["--captions=2", "a.png"], "--captions needs --write"),
         (
             ["--write=csv,html", "--out=a.csv", "a.png"],
             "--out is a single file, so it needs --write",
@@ -78,6 +82,21 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
 def test_wrong_flags(arguments, word):
     with pytest.raises(errors.UsageError, match=word):
         commands.run_here(caption_command, *arguments)
+
+
+def test_further_captions_are_as_good_as_the_first_must_be():
+    def made(text, score, confidence, others=()):
+        return Caption(text, score, tuple(text.split()), confidence, others)
+
+    others = (
+        made("two dogs", -1, 0.4),
+        made("three dogs", -4, 0.9),
+        made("a dog", -2, 0.9),
+        made("a cat", -2, 0.9),
+    )
+    args = caption_command._Arguments(captions=9, min_confidence=0.5, min_score=-3)
+    work = caption_command._Work(args, None, several=False)
+    assert work._further(made("a dog", -1, 0.9, others), "a dog") == ["a cat"]
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ ALLOWED = {
     "serving": "segmentation ids files images layers metrics models decoding data backbones "
     "pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
-    "captioning": "errors ids files images models decoding data pretrained runs visualize "
+    "captioning": "errors ids files images metadata models decoding data pretrained runs visualize "
     "inference serving",
     "measure": "ids models objectives decoding data backbones configs runs training",
     "cli": "arguments errors progress decoding pretrained",

@@ -10,7 +10,9 @@ frames, as clips. `--write` writes the captions into files, as for whole folders
 import collections
 import errno
 import logging
+import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +23,16 @@ from tfcap.captioning import caption_files, inputs
 from tfcap.captioning.image_captioner import reads
 from tfcap.files import json_text
 from tfcap.inference.rerank_arguments import RerankArguments
+from tfcap.metadata import MetadataError
 from tfcap.visualize import figures
 from tfcap.visualize.attended import KINDS, Kind
 
 _log = logging.getLogger("tfcap.caption")  # as a command, the module has another name
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)  # one folder of many may be read-only
-_WRITE_OPTIONS = "out skip_existing overwrite before after max_characters min_score".split()
+_LANGUAGE = re.compile("[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+_WRITE_OPTIONS = (
+    "out skip_existing overwrite before after max_characters min_score extension captions language"
+).split()
 
 
 @arguments
@@ -47,8 +53,9 @@ class _Arguments(
         "Caption the pictures in the folders of a folder, too.", default=False
     )
     write: Sequence[str] = argument(
-        "Write the captions into files: txt (beside each picture), csv or jsonl (a table), html (a "
-        "page with small pictures), or several, as in txt,html.",
+        "Write the captions into files: txt or xmp (beside each picture), embed (into the metadata "
+        "of each picture), csv or jsonl (a table), html (a page with small pictures), kohya (the "
+        "JSON file of its trainers), or several, as in txt,html.",
         default=(),
         many="commas",
     )
@@ -56,7 +63,26 @@ class _Arguments(
         "The table or page of `write`; by default captions.csv, ... in the folder.", default=None
     )
     skip_existing: bool = argument("Leave out pictures whose caption is written.", default=False)
-    overwrite: bool = argument("Replace captions that are written.", default=False)
+    overwrite: bool = argument(
+        "Replace captions that are written; of descriptions (xmp, embed) only those that tfcap "
+        "wrote.",
+        default=False,
+    )
+    extension: str = argument(
+        "Ending of the files of `write=txt`; .caption is the default of kohya's trainers.",
+        default=caption_files.EXTENSIONS[0],
+        choices=caption_files.EXTENSIONS,
+    )
+    captions: int = argument(
+        "Number of captions of a picture in `write=txt` (one a line) and `write=kohya`: the best "
+        "one, and those of the search that share the fewest words.",
+        default=1,
+        least=1,
+    )
+    language: str = argument(
+        "Language of the captions for `write=xmp` and `write=embed`, such as en or pt-BR.",
+        default="",
+    )
     before: str = argument("Text that `write` puts before every caption.", default="")
     after: str = argument("Text that `write` puts after every caption.", default="")
     max_characters: int = argument(
@@ -110,7 +136,13 @@ def _run(argv: list[str]) -> None:
     output = None
     if args.write:
         output = caption_files.open_output(
-            args.write, paths, _tables(args, names), args.overwrite, args.skip_existing
+            args.write,
+            paths,
+            _tables(args, names),
+            args.overwrite,
+            args.skip_existing,
+            args.extension,
+            args.language,
         )
     remaining = [path for path in paths if not (output and output.has(path))]
     work = _Work(args, output, several=len(remaining) > 1)
@@ -159,6 +191,14 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
         raise errors.UsageError(
             "`max_characters` leaves no room for a caption between `before` and `after`. Raise it."
         )
+    elif args.captions > 1 and not {"txt", "kohya"} & set(args.write):
+        raise errors.UsageError(
+            "`captions` needs `write` with txt or kohya; other files have one caption of a picture."
+        )
+    elif args.language and not _LANGUAGE.fullmatch(args.language):
+        raise errors.UsageError(
+            f"`language={args.language}` is no name of a language. Give one such as en or pt-BR."
+        )
     elif args.json:
         raise errors.UsageError(
             "`json` prints captions, but `write` writes files. Leave one of them out; "
@@ -170,23 +210,24 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
 
 def _tables(args: _Arguments, names: Sequence[str]) -> list[str]:
     """Returns the paths of the tables and of the page; raises UsageError for a wrong `out`."""
-    kinds = [kind for kind in dict.fromkeys(args.write) if kind != "txt"]
+    given = [kind for kind in dict.fromkeys(args.write) if kind in caption_files.TABLES]
+    endings = [caption_files.TABLES[kind] for kind in given]
     if args.out:
-        if len(kinds) != 1:
+        if len(endings) != 1:
             raise errors.UsageError(
-                "`out` is a single file, so it needs `write` with exactly one of csv, jsonl and "
-                "html."
+                "`out` is a single file, so it needs `write` with exactly one of "
+                f"{', '.join(caption_files.TABLES)}."
             )
-        if not args.out.endswith(f".{kinds[0]}"):
+        if not args.out.endswith(endings[0]):
             raise errors.UsageError(
-                f"`out={args.out}` does not end with .{kinds[0]}. Rename it, or change `write`."
+                f"`out={args.out}` does not end with {endings[0]}. Rename it, or change `write`."
             )
         return [args.out]
-    if kinds and (len(names) != 1 or not os.path.isdir(names[0])):
+    if endings and (len(names) != 1 or not os.path.isdir(names[0])):
         raise errors.UsageError(
-            f"`out` is missing. Give the file to write, such as `out=captions.{kinds[0]}`."
+            f"`out` is missing. Give the file to write, such as `out=captions{endings[0]}`."
         )
-    return [os.path.join(names[0], f"captions.{kind}") for kind in kinds]
+    return [os.path.join(names[0], f"captions{ending}") for ending in endings]
 
 
 def _load(args: _Arguments) -> captioning.ImageCaptioner:
@@ -206,6 +247,14 @@ def _load(args: _Arguments) -> captioning.ImageCaptioner:
         )
     if args.min_confidence is not None:
         captioner.require_confidence()
+    decoding = captioner.runtime.decoding or {}
+    found = decoding.get("samples" if decoding.get("search") == "sample" else "beam")
+    if found and found < args.captions:
+        raise errors.UsageError(
+            f"`captions={args.captions}` needs a search that finds so many, but this one finds "
+            f"{found}. Add `decoding=beam={2 * args.captions},groups={args.captions}`, which finds "
+            "unlike captions."
+        )
     if args.rerank:  # a portable export cannot, but its run can
         captioner = captioning.ImageCaptioner(captioner.runtime.trained)
     return captioner
@@ -312,12 +361,16 @@ class _Work:
             return result
         try:
             self._take(result)
+        except MetadataError as error:
+            reason = str(error)
         except OSError as error:
             if error.errno not in _LOCKED:  # a full disk stays full
                 raise
-            reason = f"its caption cannot be written: {error.strerror}"
-            return captioning.Failure(result.source, result.position, reason)
-        return None
+            reason = str(error.strerror)
+        else:
+            return None
+        reason = f"its caption cannot be written: {reason}"
+        return captioning.Failure(result.source, result.position, reason)
 
     def _take(self, caption: captioning.Caption) -> None:
         """Prints or writes a caption, and draws its figure."""
@@ -339,7 +392,7 @@ class _Work:
         if args.min_score is not None and best.score < args.min_score:
             self.left_out[f"their score is below {args.min_score:g}"] += 1
         elif text:
-            output.write(best, text)
+            output.write(best, text, self._further(caption, text))
         elif args.wording.doubts(best) and not args.unsure:
             self.left_out[f"their confidence is below {args.min_confidence:g}"] += 1
             output.write(best, "")
@@ -347,6 +400,19 @@ class _Work:
             self.left_out["no phrase of them fits into `max_characters`"] += 1
         else:
             self.left_out["they are empty"] += 1
+
+    def _further(self, caption: captioning.Caption, text: str) -> list[str]:
+        """Returns the texts of further captions of a picture that are good enough to be written.
+
+        Args:
+          caption: the caption with its alternatives.
+          text: the text of the best caption.
+        """
+        args = self._args
+        least = -math.inf if args.min_score is None else args.min_score
+        others = (one for one in (caption, *caption.alternatives) if one.score >= least)
+        texts = [text, *filter(None, map(args.wording.of, others))]
+        return caption_files.unlike_first(texts, args.captions)[1:]
 
 
 def _as_dict(caption: captioning.Caption, args: _Arguments) -> dict[str, Any]:

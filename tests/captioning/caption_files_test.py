@@ -15,9 +15,19 @@ from helpers import commands, report_world
 from PIL import Image
 
 from tfcap import caption as caption_command
+from tfcap import metadata
 from tfcap.captioning import Caption, inputs
-from tfcap.captioning.caption_files import Page, Table, Texts, Wording, open_output
-from tfcap.preparing.sources import READERS
+from tfcap.captioning.caption_files import (
+    Descriptions,
+    Kohya,
+    Page,
+    Table,
+    Texts,
+    Wording,
+    open_output,
+    unlike_first,
+)
+from tfcap.preparing.sources import READERS, recognise
 from tfcap.preparing.sources.entry import Source
 
 
@@ -143,7 +153,7 @@ def test_a_table_of_a_spreadsheet_goes_on_and_a_folder_is_made_for_a_new_one(tmp
 
 def test_two_pictures_cannot_share_a_text(folder):
     Image.new("RGB", (8, 8)).save(folder / "a.jpg")
-    with pytest.raises(ValueError, match=r"a\.jpg and .*a\.png into the same text file"):
+    with pytest.raises(ValueError, match=r"a\.jpg and .*a\.png into the same file"):
         Texts(inputs.expand([str(folder)]), False, False)
 
 
@@ -355,3 +365,230 @@ def test_a_confidence_is_a_further_column_and_old_rows_keep_none(tmp_path):
     table.write(caption("b.png"), "x")
     table.finish()
     assert len((tmp_path / "table.jsonl").read_text().splitlines()) == 2
+
+
+# ---- descriptions in the metadata of pictures ---------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of pictures: one plain, one that tfcap has described, and one that somebody has."""
+    root = tmp_path / "photos"
+    root.mkdir()
+    for name in ("a.jpg", "b.png", "c.webp"):
+        Image.new("RGB", (8, 8)).save(root / name)
+    content = (root / "b.png").read_bytes()
+    (root / "b.png").write_bytes(metadata.with_description(content, "a dog"))
+    tags = Image.Exif()
+    tags[0x010E] = "My dog"
+    Image.new("RGB", (8, 8)).save(root / "c.webp", exif=tags)
+    return root
+
+
+def described(path):
+    found = metadata.description(path.read_bytes())
+    return found and found.text
+
+
+def test_a_description_of_somebody_else_is_never_replaced(photos, caplog):
+    pictures = inputs.expand([str(photos)])
+    with pytest.raises(
+        ValueError, match=r"b\.png has a description, and 1 more do\. `skip_existing`"
+    ):
+        Descriptions(pictures, False, False, embed=True)
+    output = Descriptions(pictures, False, skip_existing=True, embed=True, language="en")
+    assert [output.has(path) for path in pictures] == [False, True, True]
+    output.write(caption(pictures[0]), "a cat")
+    assert output.count == 1 and b'xml:lang="en">a cat' in (photos / "a.jpg").read_bytes()
+    assert not caplog.messages
+    output = Descriptions(pictures, overwrite=True, skip_existing=False, embed=True)
+    assert [output.has(path) for path in pictures] == [False, False, True]
+    assert "1 pictures have a description that tfcap did not write" in caplog.messages[0]
+    output.write(caption(pictures[1]), "two dogs")
+    assert described(photos / "b.png") == "two dogs"
+    # Somebody has described a picture since the command began.
+    before = (photos / "c.webp").read_bytes()
+    with pytest.raises(metadata.MetadataError, match="that tfcap did not write"):
+        output.write(caption(pictures[2]), "a cat")
+    assert (photos / "c.webp").read_bytes() == before
+    assert sorted(os.listdir(photos)) == ["a.jpg", "b.png", "c.webp"]
+
+
+def test_a_caption_that_is_not_good_enough_is_no_description(photos):
+    """Its text is empty. The description that it replaces goes, too."""
+    pictures = inputs.expand([str(photos)])
+    output = Descriptions(pictures, overwrite=True, skip_existing=False, embed=True)
+    before = (photos / "a.jpg").read_bytes()
+    for picture in pictures[:2]:
+        output.write(caption(picture), "")
+    assert (photos / "a.jpg").read_bytes() == before and described(photos / "b.png") is None
+    assert output.count == 0
+    output = Descriptions(pictures[:1], False, False, embed=False)
+    output.write(caption(pictures[0]), "")
+    assert not (photos / "a.jpg.xmp").exists()
+
+
+def test_a_picture_keeps_its_permissions_its_times_and_its_link(photos, tmp_path):
+    picture, link = photos / "a.jpg", tmp_path / "link.jpg"
+    link.symlink_to(picture)
+    picture.chmod(0o640)
+    os.utime(picture, (1_000_000_000, 1_100_000_000))
+    Descriptions([str(link)], False, False, embed=True).write(caption(link), "a cat")
+    status = picture.stat()
+    assert link.is_symlink() and described(picture) == "a cat"
+    assert (status.st_mode & 0o777, status.st_mtime) == (0o640, 1_100_000_000)
+
+
+def test_a_file_that_cannot_be_written_is_not_lost(photos, monkeypatch):
+    picture = photos / "a.jpg"
+    before = picture.read_bytes()
+    output = Descriptions([str(picture)], False, False, embed=True)
+    with monkeypatch.context() as patch:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
+        patch.setattr(os, "fsync", mock.Mock(side_effect=full))
+        with pytest.raises(OSError, match=r"No space left on device: '.*/a\.jpg'"):
+            output.write(caption(picture), "a cat")
+    assert picture.read_bytes() == before and len(os.listdir(photos)) == 3
+    with monkeypatch.context() as patch:  # another program saves the picture at the same time
+        patch.setattr(os, "fsync", lambda _: picture.write_bytes(before + b"edited"))
+        with pytest.raises(metadata.MetadataError, match="changed in the meantime"):
+            output.write(caption(picture), "a cat")
+    assert picture.read_bytes() == before + b"edited" and len(os.listdir(photos)) == 3
+    picture.write_bytes(before[:100])
+    with pytest.raises(metadata.MetadataError, match="cut off"):
+        output.write(caption(picture), "a cat")
+    assert picture.read_bytes() == before[:100]
+    picture.unlink()
+    with pytest.raises(metadata.MetadataError, match="no longer there"):
+        output.write(caption(picture), "a cat")
+
+
+def test_an_xmp_file_stands_beside_its_picture(photos):
+    """A description in the picture counts, too. Another program may have begun the file."""
+    pictures = inputs.expand([str(photos)])
+    (photos / "b.xmp").write_bytes(
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF '
+        b'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about="" '
+        b'xmlns:xmp="http://ns.adobe.com/xap/1.0/" xmp:Rating="4"/></rdf:RDF></x:xmpmeta>'
+    )
+    with pytest.raises(ValueError, match=r"b\.png has a description"):
+        Descriptions(pictures, False, False, embed=False)
+    output = Descriptions(pictures, True, False, embed=False, language="en")
+    assert [output.has(path) for path in pictures] == [False, False, True]
+    for picture in pictures[:2]:
+        output.write(caption(picture), "a cat")
+    assert described(photos / "b.png") == "a dog" and not (photos / "b.png.xmp").exists()
+    assert b'xmp:Rating="4"' in (photos / "b.xmp").read_bytes()
+    for name in ("a.jpg.xmp", "b.xmp"):
+        found = metadata.sidecar_description((photos / name).read_bytes())
+        assert found == ("a cat", True)
+    again = Descriptions(pictures[:1], False, skip_existing=True, embed=False)
+    assert again.has(pictures[0])
+    (photos / "a.jpg.xmp").write_bytes(b"no XMP")
+    output = Descriptions(pictures[:1], False, False, embed=False)
+    with pytest.raises(metadata.MetadataError, match="XMP data is damaged"):
+        output.write(caption(pictures[0]), "a cat")
+    assert (photos / "a.jpg.xmp").read_bytes() == b"no XMP"
+
+
+def test_pictures_that_cannot_have_a_description_of_their_own_are_refused(photos):
+    Image.new("RGB", (8, 8)).save(photos / "b.jpg")
+    (photos / "b.xmp").touch()
+    for embed, pictures, word in (
+        (True, [str(photos)], "is a directory. Use `write=xmp`"),
+        (True, ["http://localhost/a.jpg"], "`write=embed` needs local files, but"),
+        (False, [str(photos / "b.jpg"), str(photos / "b.png")], "into the same file"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            Descriptions(pictures, False, True, embed)
+
+
+# ---- what trainers read -------------------------------------------------------------------------
+
+
+def test_unlike_captions_come_first():
+    texts = ["a dog runs", "a dog runs fast", "two cats sleep", "a dog runs", "a dog and two cats"]
+    assert unlike_first(texts, 1) == ["a dog runs"]
+    assert unlike_first(texts, 3) == ["a dog runs", "two cats sleep", "a dog and two cats"]
+    assert unlike_first(texts, 9) == [texts[0], texts[2], texts[4], texts[1]]
+    assert unlike_first([], 2) == []
+
+
+@pytest.mark.parametrize("extension", [".txt", ".caption"])
+def test_prepare_reads_several_captions_of_a_text(folder, extension):
+    pictures = inputs.expand([str(folder)], recursive=True)
+    output = open_output(["txt"], pictures, [], False, False, extension)
+    for picture in pictures:
+        output.write(caption(picture), "a dog", ["two dogs", "ein Köter"])
+    assert (folder / f"a{extension}").read_text("utf-8") == "a dog\ntwo dogs\nein Köter\n"
+    entries = READERS["sidecar"].read(Source((folder,), images=folder))
+    assert [entry.captions for entry in entries] == [("a dog", "two dogs", "ein Köter")] * 3
+    assert all(map(open_output(["txt"], pictures, [], False, True, extension).has, pictures))
+
+
+def test_prepare_reads_the_json_file_of_kohyas_trainers(folder):
+    path, pictures = folder / "captions.json", inputs.expand([str(folder)], recursive=True)
+    output = Kohya(str(path), False, False)
+    output.write(caption(pictures[0]), "a dog", ["two dogs"])
+    assert not path.exists() and (folder / "captions.json.part").exists()
+    output = Kohya(str(path), False, skip_existing=True)  # a killed command goes on
+    assert [output.has(picture) for picture in pictures] == [True, False, False]
+    for picture in pictures[1:]:
+        output.write(caption(picture), "a cat")
+    assert output.finish() == str(path) and not (folder / "captions.json.part").exists()
+    content = json.loads(path.read_text())
+    assert content[os.path.abspath(pictures[0])] == {"caption": "a dog\ntwo dogs"}
+    assert recognise([path]) == "json"
+    entries = READERS["json"].read(Source((path,), images=folder))
+    captions = {entry.file_name: entry.captions for entry in entries}
+    cats = dict.fromkeys(("b.png", "sea/old/c.png"), ("a cat",))
+    assert captions == {"a.png": ("a dog", "two dogs"), **cats}
+
+
+def test_tags_and_names_of_kohyas_other_tools_stay(folder):
+    path, pictures = folder / "meta.json", inputs.expand([str(folder)])
+    tagged = {"a": {"tags": "1dog", "caption": "mine"}, "b.png": {"tags": "2dogs"}}
+    path.write_text(json.dumps(tagged | {"/elsewhere/x.png": {"caption": "a house"}}))
+    with pytest.raises(ValueError, match="exists"):
+        Kohya(str(path), False, False)
+    output = Kohya(str(path), False, skip_existing=True)
+    assert [output.has(picture) for picture in pictures] == [True, False]
+    output = Kohya(str(path), overwrite=True, skip_existing=False)
+    for picture in pictures:
+        output.write(caption(picture), "a cat")
+    output.finish()
+    assert json.loads(path.read_text()) == {
+        "a": {"tags": "1dog", "caption": "a cat"},
+        "b.png": {"tags": "2dogs", "caption": "a cat"},
+        "/elsewhere/x.png": {"caption": "a house"},
+    }
+    for other in ("[]", '{"a": 1}', '{"a": {"caption": []}}', "no JSON"):
+        path.write_text(other)
+        with pytest.raises(ValueError, match="`out`"):
+            Kohya(str(path), True, False)
+        assert path.read_text() == other
+
+
+@pytest.mark.slow
+def test_the_command_describes_pictures_and_writes_what_trainers_read(photos, capsys):
+    """With the packaged captioner, which finds three captions of a picture."""
+    (photos / "d.gif").write_bytes(b"")
+    Image.new("RGB", (8, 8)).save(photos / "d.gif")
+    flags = [photos, "--overwrite", "--write=embed,xmp", "--language=en"]
+    with pytest.raises(SystemExit) as end:
+        commands.run_here(caption_command, *flags)
+    printed = capsys.readouterr()
+    assert end.value.code == 3 and "only JPEG, PNG and WebP files" in printed.err
+    assert "descriptions in the pictures" in printed.out and "1 pictures had a" in printed.out
+    (photos / "d.gif").unlink()
+    assert described(photos / "a.jpg") and described(photos / "c.webp") == "My dog"
+    assert (photos / "b.png.xmp").exists() and not (photos / "c.webp.xmp").exists()
+    flags = ["--write=txt,kohya", "--captions=3", "--extension=.caption"]
+    commands.run_here(caption_command, photos, *flags)
+    lines = (photos / "a.caption").read_text().splitlines()
+    assert len(set(lines)) == 3 and lines[0] == described(photos / "a.jpg")
+    for captions, layout in ((photos, "sidecar"), (photos / "captions.json", "json")):
+        entries = READERS[layout].read(Source((captions,), images=photos))
+        assert entries[0].captions == tuple(lines)
+    with pytest.raises(ValueError, match="finds 3. Add --decoding=beam=8,groups=4"):
+        commands.run_here(caption_command, photos, "--write=txt", "--captions=4")

@@ -1,4 +1,4 @@
-"""Writes captions into files: a text beside each picture, or a table or page for all pictures.
+"""Writes captions into files: beside each picture, in its metadata, or a table for all pictures.
 
 A text file appears only when it is complete. The rows of a table are written to `TABLE.part`, which
 is renamed to `TABLE` at the end; a page is made of its rows at the end. So a killed command loses
@@ -12,16 +12,24 @@ import functools
 import hashlib
 import io
 import json
+import logging
+import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
-from tfcap import errors, files
+from tfcap import errors, files, metadata
 from tfcap.captioning.results import Caption
 from tfcap.visualize import report
 
-KINDS = ("txt", "csv", "jsonl", "html")  # of files that captions are written into
+# Kinds of files that captions are written into; "embed" writes into the pictures themselves.
+BESIDE = ("txt", "xmp", "embed")
+TABLES = {"csv": ".csv", "jsonl": ".jsonl", "html": ".html", "kohya": ".json"}  # kind -> ending
+KINDS = (*BESIDE, *TABLES)
+EXTENSIONS = (".txt", ".caption")  # of a text beside a picture
 UNSURE = "unsure: "  # before a doubted caption
+_log = logging.getLogger(__name__)
 _COLUMNS = ["image", "caption", "score"]
 _CONFIDENCE = "confidence"  # a further column, of calibrated models
 # English words after which a phrase goes on; more than the prepositions of `bad_endings`.
@@ -116,6 +124,81 @@ def _sentence(caption: str) -> str:
     return f"{caption[:1].upper()}{caption[1:]}{end}" if caption else ""
 
 
+def unlike_first(texts: Sequence[str], count: int) -> list[str]:
+    """Chooses captions of a picture that share few words.
+
+    The first text is the first that is chosen. Each further one shares fewer words with those
+    before it than any that is left: the highest share of equal words among two texts counts.
+
+    Args:
+      texts: the texts, best first; equal ones count once.
+      count: the largest number of texts to return.
+    """
+    left = list(dict.fromkeys(texts))
+    chosen, left = left[:1], left[1:]
+    words = {text: set(text.lower().split()) for text in texts}
+
+    def likeness(text: str) -> float:
+        pairs = [(words[text], words[other]) for other in chosen]
+        return max(len(a & b) / (len(a | b) or 1) for a, b in pairs)
+
+    while left and len(chosen) < count:
+        chosen.append(min(left, key=likeness))
+        left.remove(chosen[-1])
+    return chosen
+
+
+def _owners(kind: str, pictures: Sequence[str], path_of: Callable[[str], str]) -> dict[str, str]:
+    """Returns the picture that each file belongs to, by the path of the file.
+
+    Args:
+      kind: the kind of files, for errors.
+      pictures: the paths of the pictures.
+      path_of: a function from the path of a picture to that of its file.
+
+    Raises:
+      ValueError: two pictures have the same file, or a picture is no local file, such as a URL.
+    """
+    owners: dict[str, str] = {}
+    for picture in pictures:
+        if picture == "-" or "://" in picture:
+            raise ValueError(
+                f"`write={kind}` needs local files, but {picture} is none. Use `write=csv`."
+            )
+        other = owners.setdefault(path_of(picture), picture)
+        if os.path.abspath(other) != os.path.abspath(picture):
+            raise ValueError(
+                f"`write={kind}` would write the captions of {other} and {picture} into the same "
+                "file. Rename one of the two pictures, or write a table with `write=csv`."
+            )
+    return owners
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """Context that yields the path of a temporary file, which becomes `path` at the end.
+
+    What a killed command leaves has the same name again, so that nothing stays. The name of `path`
+    may be as long as names can be.
+    """
+    name = hashlib.sha256(os.path.basename(path).encode("utf-8", "surrogateescape")).hexdigest()
+    temporary = os.path.join(os.path.dirname(path), f".{name[:16]}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        if isinstance(error, OSError):  # it names the temporary file, and none after a failed write
+            raise OSError(error.errno, error.strerror, path) from None
+        raise
+
+
+def _stem(picture: str) -> str:
+    """Returns the path of a picture without its ending, or that of a directory of frames."""
+    return picture.rstrip("/") if os.path.isdir(picture) else os.path.splitext(picture)[0]
+
+
 class Texts:
     """Writes each caption into a text file beside its picture, such as dog.txt beside dog.jpg.
 
@@ -126,6 +209,7 @@ class Texts:
       overwrite: True replaces text files that exist.
       skip_existing: True leaves out pictures that have a text file. A picture whose text file is
         empty or blank is captioned, and the file is replaced.
+      extension: the ending of a text file, one of `EXTENSIONS`.
 
     Attributes:
       count: number of captions written so far.
@@ -135,21 +219,16 @@ class Texts:
         pictures would have the same text file; or a picture is no local file, such as a URL.
     """
 
-    def __init__(self, pictures: Sequence[str], overwrite: bool, skip_existing: bool):
+    def __init__(
+        self,
+        pictures: Sequence[str],
+        overwrite: bool,
+        skip_existing: bool,
+        extension: str = EXTENSIONS[0],
+    ):
         self.count = 0
-        owners: dict[str, str] = {}
-        for picture in pictures:
-            if picture == "-" or "://" in picture:
-                raise ValueError(
-                    f"`write=txt` writes beside each picture, but {picture} is not a local file. "
-                    "Use `write=csv`."
-                )
-            other = owners.setdefault(self._path(picture), picture)
-            if os.path.abspath(other) != os.path.abspath(picture):
-                raise ValueError(
-                    f"`write=txt` would write the captions of {other} and {picture} into the same "
-                    "text file. Rename one of the two pictures, or write a table with `write=csv`."
-                )
+        self._extension = extension
+        owners = _owners("txt", pictures, self._path)
         existing = [] if overwrite else [path for path in owners if os.path.exists(path)]
         if not skip_existing:
             _refuse(existing)
@@ -159,27 +238,18 @@ class Texts:
         """True if a picture is left out, because it already has a caption in its text file."""
         return picture in self._skipped
 
-    def write(self, caption: Caption, text: str) -> None:
+    def write(self, caption: Caption, text: str, further: Sequence[str] = ()) -> None:
         """Writes the text file of a picture.
 
         Args:
           caption: the caption; its `source` is the path of the picture.
           text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
+          further: texts of further captions, each for a line of its own.
         """
         assert caption.source
-        path = self._path(caption.source)
-        # What a killed command leaves has the same name again, so that nothing stays. The name of
-        # the picture may be as long as names can be.
-        name = hashlib.sha256(os.path.basename(path).encode("utf-8", "surrogateescape")).hexdigest()
-        temporary = os.path.join(os.path.dirname(path), f".{name[:16]}.part")
-        try:
+        with _replacing(self._path(caption.source)) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
-                file.write(f"{text}\n")
-            os.replace(temporary, path)
-        except OSError as error:  # it names the temporary file, and none after a failed write
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise OSError(error.errno, error.strerror, path) from None
+                file.writelines(f"{line}\n" for line in (text, *further))
         self.count += bool(text)
 
     def finish(self) -> str:
@@ -187,8 +257,146 @@ class Texts:
         return "texts beside the pictures"
 
     def _path(self, picture: str) -> str:
-        stem = picture.rstrip("/") if os.path.isdir(picture) else os.path.splitext(picture)[0]
-        return f"{stem}.txt"
+        return f"{_stem(picture)}{self._extension}"
+
+
+class Descriptions:
+    """Writes each caption as the description of its picture: into its file, or an XMP file.
+
+    The XMP file of dog.jpg is dog.jpg.xmp, or else dog.xmp if that exists. What else is in such
+    files and in pictures stays, and so do the permissions and the times of pictures. A description
+    that tfcap did not write is never replaced.
+
+    Args:
+      pictures: the paths of the pictures that will be captioned.
+      overwrite: True replaces descriptions that tfcap has written. Pictures with other ones are
+        left out, and a note counts them.
+      skip_existing: True leaves out pictures that have a description.
+      embed: True writes into JPEG, PNG and WebP files; False writes XMP files. Where there is a
+        description in a picture, programs would no longer show it beside one in an XMP file, so it
+        counts for both.
+      language: the language of the captions, such as "en" or "pt-BR"; "" for an unknown one.
+
+    Attributes:
+      count: number of captions written so far.
+
+    Raises:
+      ValueError: a picture has a description, and both `overwrite` and `skip_existing` are False;
+        two pictures would have the same XMP file; or a picture is no local file, such as a URL.
+    """
+
+    def __init__(
+        self,
+        pictures: Sequence[str],
+        overwrite: bool,
+        skip_existing: bool,
+        embed: bool,
+        language: str = "",
+    ):
+        self.count = 0
+        self._embed = embed
+        self._language = language
+        _owners("embed" if embed else "xmp", pictures, self._path)
+        if embed and (folder := next(filter(os.path.isdir, pictures), None)):
+            raise ValueError(
+                f"`write=embed` writes into picture files, but {folder} is a directory. Use "
+                "`write=xmp`."
+            )
+        self._paths = {picture: self._path(picture) for picture in pictures}
+        existing = {p: found for p in pictures if (found := self._description(p))}
+        if not skip_existing and not overwrite:
+            _refuse(list(existing), "has a description")
+        if overwrite:
+            existing = {p: found for p, found in existing.items() if not found.is_ours}
+            if existing:
+                _log.warning(
+                    "note: %d pictures have a description that tfcap did not write, and are left "
+                    "out, such as %s",
+                    len(existing),
+                    errors.escaped(next(iter(existing))),
+                )
+        self._skipped = set(existing)
+
+    def has(self, picture: str) -> bool:
+        """True if a picture is left out, because it already has a description."""
+        return picture in self._skipped
+
+    def write(self, caption: Caption, text: str, further: Sequence[str] = ()) -> None:
+        """Writes the description of a picture.
+
+        Args:
+          caption: the caption; its `source` is the path of the picture.
+          text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
+          further: is not written, because a picture has one description.
+
+        Raises:
+          MetadataError: the picture or the XMP file cannot hold a description, is damaged, or has
+            got a description of somebody since the command began.
+        """
+        picture = caption.source
+        assert picture
+        path = os.path.realpath(self._paths[picture])
+        content, status = b"", None
+        if os.path.exists(path):
+            with open(path, "rb+") as file:  # fails for a file that is protected
+                content, status = file.read(), os.fstat(file.fileno())
+        elif self._embed:
+            raise metadata.MetadataError("the picture is no longer there")
+        found = self._description(picture)
+        if found and not found.is_ours:
+            raise metadata.MetadataError("it has a description that tfcap did not write")
+        if not text and not found:
+            return
+        change = metadata.with_description if self._embed else metadata.sidecar
+        new = change(content, text, self._language)
+        with _replacing(path) as temporary:
+            with open(temporary, "wb", opener=_private if status else None) as file:
+                file.write(new)
+                file.flush()
+                os.fsync(file.fileno())  # the new file is on the disk before the old one goes
+            if status:
+                with contextlib.suppress(OSError):  # only root gives files away
+                    os.chown(temporary, status.st_uid, status.st_gid)
+                (shutil.copystat if self._embed else shutil.copymode)(path, temporary)
+                now = os.stat(path)
+                if (now.st_mtime_ns, now.st_size) != (status.st_mtime_ns, status.st_size):
+                    raise metadata.MetadataError("the file has changed in the meantime")
+        self.count += bool(text)
+
+    def finish(self) -> str:
+        """Returns words that say where the captions are, for a message to the user."""
+        return "descriptions in the pictures" if self._embed else "XMP files beside the pictures"
+
+    def _path(self, picture: str) -> str:
+        if self._embed:
+            return picture
+        path, short = f"{picture.rstrip('/')}.xmp", f"{_stem(picture)}.xmp"
+        return short if os.path.exists(short) and not os.path.exists(path) else path
+
+    def _description(self, picture: str) -> metadata.Description | None:
+        found = [_description_in(picture, metadata.description)]
+        if not self._embed:
+            found.append(_description_in(self._paths[picture], metadata.sidecar_description))
+        there = [one for one in found if one]
+        return min(there, key=lambda one: one.is_ours) if there else None
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a new file that nobody else can read, as the picture may be private."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _description_in(
+    path: str, read: Callable[[bytes], metadata.Description | None]
+) -> metadata.Description | None:
+    """Reads a description from a file, of which only the metadata is read from the disk.
+
+    Of a file that is not there or not understood, it is None: writing says why.
+    """
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return read(content)  # type: ignore[arg-type]  # it has what `read` needs of bytes
+    return None
 
 
 class Table:
@@ -241,12 +449,13 @@ class Table:
         """True if a picture is left out, because the table already has a caption of it."""
         return self._name(picture) in self._written
 
-    def write(self, caption: Caption, text: str) -> None:
+    def write(self, caption: Caption, text: str, further: Sequence[str] = ()) -> None:
         """Adds a row to the table.
 
         Args:
           caption: the caption; its `source` and its score go into the row.
           text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
+          further: is not written, because a row has one score.
         """
         row = [self._name(caption.source or "-"), text, f"{caption.score:.4f}"]
         if caption.confidence is not None:
@@ -359,6 +568,63 @@ class Page(Table):
         return report.read_captions(path) if path == self.path else super()._rows(path)
 
 
+class Kohya(Table):
+    """Writes captions into the JSON file of kohya's trainers, `{"PATH": {"caption": "TEXT"}}`.
+
+    It has the arguments of `Table`; `path` ends with `.json`. The keys are absolute paths, which
+    all versions of the trainers find; a picture that the file already names keeps its key. Tags,
+    and captions of other pictures, stay. Several captions of a picture stand on lines of their own:
+    with `enable_wildcard` the trainers draw one. Until `finish`, the captions are in the file
+    `PATH.part`.
+    """
+
+    def __init__(self, path: str, overwrite: bool, skip_existing: bool):
+        self._content: dict[str, Any] = {}  # of the file as it was
+        if os.path.exists(path) and (overwrite or skip_existing):
+            self._content = _kohya_rows(path)
+        super().__init__(path, overwrite, skip_existing)
+
+    def write(self, caption: Caption, text: str, further: Sequence[str] = ()) -> None:
+        """Adds a picture.
+
+        Args:
+          caption: the caption; its `source` is the path of the picture.
+          text: the text to write, a result of `Wording.text`; "" for a picture without a caption.
+          further: texts of further captions, each for a line of its own.
+        """
+        super().write(caption, "\n".join((text, *further)))
+
+    def finish(self) -> str:
+        """Writes the file, removes `PATH.part`, and returns the path of the file."""
+        self._file.close()
+        for name, text, *_ in super()._rows(self._part):
+            self._content.setdefault(name, {})["caption"] = text
+        files.write_json(self.path, self._content, indent=2)
+        os.remove(self._part)
+        return self.path
+
+    def _name(self, picture: str) -> str:
+        path = os.path.abspath(picture)
+        name = os.path.basename(path)
+        names = (path, picture, super()._name(picture), name, os.path.splitext(name)[0])
+        return next((name for name in names if name in self._content), path)
+
+    def _rows(self, path: str) -> Iterator[list[str]]:
+        if path != self.path:
+            return super()._rows(path)
+        captions = ((name, row.get("caption")) for name, row in self._content.items())
+        return ([name, text, "0"] for name, text in captions if text and text.strip())
+
+
+def _kohya_rows(path: str) -> dict[str, Any]:
+    """Reads a JSON file of kohya's trainers."""
+    content = files.read_json(path, remedy := "Give another file as `out`.")
+    rows = content.values() if isinstance(content, dict) else [None]
+    if not all(isinstance(r, dict) and isinstance(r.get("caption", ""), str) for r in rows):
+        raise ValueError(f"{path} exists and is not a file of captions for kohya. {remedy}")
+    return content
+
+
 class Several:
     """Writes each caption into several outputs at once, such as text files and a table.
 
@@ -366,7 +632,7 @@ class Several:
       outputs: the outputs. A picture is left out only if all of them already have its caption.
     """
 
-    def __init__(self, outputs: Sequence[Texts | Table]):
+    def __init__(self, outputs: Sequence[Texts | Descriptions | Table]):
         self._outputs = outputs
 
     @property
@@ -378,16 +644,17 @@ class Several:
         """True if a picture is left out, because all outputs already have a caption of it."""
         return all(output.has(picture) for output in self._outputs)
 
-    def write(self, caption: Caption, text: str) -> None:
+    def write(self, caption: Caption, text: str, further: Sequence[str] = ()) -> None:
         """Writes a caption into each output that does not yet have a caption of its picture.
 
         Args:
           caption: the caption; its `source` is the path of the picture.
           text: the text to write, a result of `Wording.text`.
+          further: texts of further captions of the picture.
         """
         for output in self._outputs:
             if not output.has(caption.source or "-"):
-                output.write(caption, text)
+                output.write(caption, text, further)
 
     def finish(self) -> str:
         """Completes all outputs; returns words that say where the captions are, for a message."""
@@ -400,26 +667,34 @@ def open_output(
     tables: Sequence[str],
     overwrite: bool,
     skip_existing: bool,
+    extension: str = EXTENSIONS[0],
+    language: str = "",
 ) -> Several:
     """Returns an output that writes captions into files. No file is made before the first caption.
 
     Args:
-      kinds: if `txt` is among them, a text file is written beside each picture. Other kinds have no
-        effect: `tables` says which other files are written.
+      kinds: those of `BESIDE` that are written. Other kinds have no effect: `tables` says which
+        other files are written.
       pictures: the paths of the pictures that will be captioned.
-      tables: the paths of the tables (.csv or .jsonl) and of the page (.html).
+      tables: the paths of the tables, with the endings of `TABLES`.
       overwrite: True replaces captions that files already have.
       skip_existing: True leaves out a picture whose caption all files already have.
+      extension: the ending of a text beside a picture, one of `EXTENSIONS`.
+      language: the language of the captions, such as "en", for `xmp` and `embed`.
 
     Raises:
-      ValueError: a file exists, and both `overwrite` and `skip_existing` are False; or `Texts` or
-        `Table` raises it for another reason.
+      ValueError: a file exists, and both `overwrite` and `skip_existing` are False; or `Texts`,
+        `Descriptions` or `Table` raises it for another reason.
     """
-    outputs: list[Texts | Table] = []
+    outputs: list[Texts | Descriptions | Table] = []
     if "txt" in kinds:
-        outputs.append(Texts(pictures, overwrite, skip_existing))
+        outputs.append(Texts(pictures, overwrite, skip_existing, extension))
+    for kind in ("xmp", "embed"):
+        if kind in kinds:
+            embed = kind == "embed"
+            outputs.append(Descriptions(pictures, overwrite, skip_existing, embed, language))
     for path in tables:
-        table = Page if path.endswith(".html") else Table
+        table = {".html": Page, ".json": Kohya}.get(os.path.splitext(path)[1], Table)
         outputs.append(table(path, overwrite, skip_existing))
     return Several(outputs)
 
@@ -433,10 +708,10 @@ def _is_blank(path: str) -> bool:
         return False
 
 
-def _refuse(existing: Sequence[str]) -> None:
+def _refuse(existing: Sequence[str], verb: str = "exists") -> None:
     if existing:
-        more = f" and {len(existing) - 1} more exist" if len(existing) > 1 else " exists"
+        more = f", and {len(existing) - 1} more do" if len(existing) > 1 else ""
         raise ValueError(
-            f"{existing[0]}{more}. `skip_existing` captions only the pictures that have no caption "
-            "yet, and `overwrite` replaces the captions."
+            f"{existing[0]} {verb}{more}. `skip_existing` captions only the pictures that have no "
+            "caption yet, and `overwrite` replaces the captions."
         )

@@ -41,6 +41,8 @@ _LISTS = ("data", "images", "annotations", "items", "rows", "samples")  # keys o
 _KEY = re.compile(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:\s*(?=\{)')  # of a row in an object
 _LIST = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*(\[)\s*(?=\{)')  # of rows in an object
 _CLIP_LINE = re.compile(r"(\S+_\d+_\d+)\s+(\S.*)")  # of MSVD: a clip and a sentence
+# Names in the rows of kohya's trainers, which draw one line of a caption.
+_KOHYA = {"caption", "tags", "image_size", "train_resolution"}
 _CORRECT = "Correct it, or name another file with `captions`."
 _log = logging.getLogger(__name__)
 
@@ -173,6 +175,8 @@ def _has_rows(key: str, value: object) -> bool:
 
 def _with_key(key: str, item: object) -> dict[str, Any]:
     row = json_row(item if isinstance(item, dict) else [item])
+    if key and row.keys() <= _KOHYA and isinstance(row.get("caption"), str):
+        row = {**row, "captions": [*filter(str.strip, row["caption"].splitlines())]}
     return {"path": key, **row} if key and not columns_of(tuple(row)).image else row
 
 
