@@ -1,5 +1,6 @@
 """A description gets into a picture file, and nothing else in the file changes."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -120,15 +121,22 @@ def rich_png():
     return picture("PNG", pnginfo=text, exif=exif(), icc_profile=PROFILE)
 
 
-def described_png(text):
+def described_png(text, zip=False):
     """A description in a form of PNG alone; Pillow chooses the chunk by the letters."""
     result = PngImagePlugin.PngInfo()
-    result.add_text("Description", text)
+    result.add_text("Description", text, zip=zip)
     return result
 
 
 def rich_webp():
     return picture("WEBP", "RGBA", exif=exif(), icc_profile=PROFILE, xmp=packet()) + b"more"
+
+
+def unpadded_webp():
+    """A file whose last chunk has an odd size, without the byte that must follow."""
+    result = picture("WEBP", exif=exif() + b"x")[:-1]
+    assert len(result) % 2 and struct.unpack_from("<I", result, 4)[0] == len(result) - 7
+    return result[:4] + struct.pack("<I", len(result) - 8) + result[8:]
 
 
 FILES = {
@@ -310,6 +318,8 @@ def test_exiftool_reads_the_description_and_the_other_metadata(name, tmp_path):
         (jpeg(xmp_segment(b"<damaged"), exif_segment(exif("My dog"))), "My dog"),
         (picture("PNG", pnginfo=described_png("Mein Köter")), "Mein Köter"),
         (picture("PNG", pnginfo=described_png("犬")), "犬"),
+        (picture("PNG", pnginfo=described_png("Mein Köter", zip=True)), "Mein Köter"),
+        (picture("PNG", pnginfo=described_png("犬", zip=True)), "犬"),
     ],
 )
 def test_a_description_of_somebody_else_is_found(content, expected):
@@ -348,6 +358,7 @@ LOOP = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'
         (FILES["rich JPEG"][:150], "cut off"),
         (FILES["rich PNG"][:-6], "cut off"),
         (FILES["rich WEBP"][:-20], "cut off"),
+        (unpadded_webp(), "cut off"),
         (b"\xff\xd8\xff\xd9", "no picture"),
         (b"\xff\xd8\xff\xe0\0\x04abcd", "damaged before its pixels"),
         (jpeg(xmp_segment(packet()), xmp_segment(packet())), "XMP data twice"),
@@ -429,10 +440,26 @@ def test_older_exif_data_of_a_png_file_keeps_its_orientation():
     assert b"eXIf" not in new and metadata.description(new) == (TEXT, True)
 
 
-def test_a_text_of_a_png_file_that_unpacks_to_too_much_is_refused(monkeypatch):
-    monkeypatch.setattr("tfcap.metadata.blocks._MOST_BYTES", 100)
+@pytest.mark.parametrize("zip", [True, False])
+def test_large_texts_of_a_png_file_are_refused(monkeypatch, zip):
+    """Small chunks can unpack to any size, and a file can have many of them."""
+    monkeypatch.setattr("tfcap.metadata.blocks._MOST_BYTES", 2000)
+    fits = picture("PNG", pnginfo=described_png("a" * 1999, zip))
+    assert metadata.description(fits).text == "a" * 1999
+    end = fits.index(b"IDAT") - 4
+    start = fits.index(b"Description") - 8
     with pytest.raises(metadata.MetadataError, match="too large"):
-        metadata.description(FILES["rich PNG"])
+        metadata.description(fits[:end] + fits[start:end] + fits[end:])
+
+
+def test_a_compressed_text_that_is_cut_off_is_refused():
+    whole = picture("PNG", pnginfo=described_png("a dog", zip=True))
+    start = whole.index(b"Description") - 8
+    (size,) = struct.unpack_from(">I", whole, start)
+    cut = whole[start + 4 : start + 2 + size]
+    chunk = struct.pack(">I", size - 6) + cut + struct.pack(">I", zlib.crc32(cut))
+    with pytest.raises(metadata.MetadataError, match="a text of the file is cut off"):
+        metadata.description(whole[:start] + chunk + whole[start + size + 12 :])
 
 
 @pytest.mark.parametrize(
@@ -459,14 +486,18 @@ def test_iptc_keeps_its_set_of_characters(data_sets, text, expected):
     assert metadata.description(new).is_ours
 
 
-def test_the_digest_of_iptc_data_says_that_it_agrees_with_xmp():
-    digest = b"8BIM\x04\x25\0\0\0\0\0\x10" + b"0" * 16
-    new = metadata.with_description(jpeg(iptc_segment(resources() + digest)), TEXT)
+@pytest.mark.parametrize("agreed", [True, False])
+def test_the_digest_of_iptc_data_says_whether_it_agrees_with_xmp(agreed):
+    """It says so as before: where it differs, programs read IPTC in place of XMP."""
+    content = b"\x1c\x02\x19\0\x03dog"
+    old = hashlib.md5(content if agreed else b"").digest()
+    digest = b"8BIM\x04\x25\0\0\0\0\0\x10" + old
+    segments = iptc_segment(resources((2, 25, b"dog")) + digest)
+    assert content in segments
+    new = metadata.with_description(jpeg(segments), TEXT)
     with Image.open(io.BytesIO(new)) as image:
         found = image.info["photoshop"]
-    import hashlib
-
-    assert found[0x0425] == hashlib.md5(found[0x0404]).digest()
+    assert found[0x0425] == (hashlib.md5(found[0x0404]).digest() if agreed else old)
 
 
 def test_a_webp_file_says_what_is_in_it():

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tfcap.metadata.errors import MetadataError
 
-_MOST_BYTES = 1 << 23  # of a text that is compressed
+_MOST_BYTES = 1 << 23  # of the texts of a PNG file, which may be compressed
 
 
 class _CutOff(Exception):
@@ -178,13 +178,12 @@ def _segments(kind: str, content: bytes) -> bytes:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _XMP = b"XML:com.adobe.xmp"
-_TEXTS = {_XMP: "xmp", b"Description": "text"}  # keyword of a text -> kind of block
 _OLDER = b"Raw profile type "  # how the keyword of EXIF or IPTC as text begins
 
 
 def _png(file: bytes) -> Blocks:
     blocks: list[_Block] = []
-    position, name = len(_PNG), b""
+    position, name, left = len(_PNG), b"", _MOST_BYTES
     while name != b"IEND":
         (size,) = struct.unpack_from(">I", file, position)
         name = file[position + 4 : position + 8]
@@ -197,10 +196,9 @@ def _png(file: bytes) -> Blocks:
         keyword, _, text = content.partition(b"\0")
         if name == b"eXIf":
             kind = "exif"
-        elif keyword in _TEXTS and name == b"iTXt":
-            kind, content = _TEXTS[keyword], _international(text)
-        elif keyword in _TEXTS and name == b"tEXt":
-            kind, content = "text", text.decode("latin-1").encode()
+        elif (keyword, name) == (_XMP, b"iTXt") or keyword == b"Description":
+            kind, content = "xmp" if keyword == _XMP else "text", _text(name, text, left)
+            left -= len(content)
         elif keyword.startswith(_OLDER):
             kind = "raw"
         blocks.append(_Block(kind, start, position, content if kind else b""))
@@ -209,19 +207,31 @@ def _png(file: bytes) -> Blocks:
     return Blocks(file, blocks, ("xmp",) if is_older else ("exif", "xmp"), 1, _chunk)
 
 
-def _international(content: bytes) -> bytes:
-    """Returns the text of a chunk iTXt behind its keyword."""
-    *_, text = content[2:].split(b"\0", 2)  # behind the language and the translated keyword
-    if not content[:1].strip(b"\0"):
-        return text
-    decoder = zlib.decompressobj()
-    try:
-        text = decoder.decompress(text, _MOST_BYTES)
-    except zlib.error:
-        raise MetadataError("the XMP data is damaged") from None
-    if not decoder.eof:
-        raise MetadataError("the XMP data is cut off or too large")
-    return text
+def _text(name: bytes, content: bytes, most: int) -> bytes:
+    """Returns the text of a chunk, in UTF-8.
+
+    Args:
+      name: the name of the chunk.
+      content: what is behind its keyword.
+      most: the largest number of bytes.
+    """
+    is_packed = name == b"zTXt"
+    if name == b"iTXt":
+        is_packed = content[:1] == b"\1"
+        *_, content = content[2:].split(b"\0", 2)  # behind its language and the other keyword
+    elif is_packed:
+        content = content[1:]
+    if is_packed:
+        decoder = zlib.decompressobj()
+        try:
+            content = decoder.decompress(content, most + 1)
+        except zlib.error:
+            raise MetadataError("a text of the file is damaged") from None
+        if len(content) <= most and not decoder.eof:
+            raise MetadataError("a text of the file is cut off")
+    if len(content) > most:
+        raise MetadataError("the texts of the file are too large")
+    return content if name == b"iTXt" else content.decode("latin-1").encode()
 
 
 def _chunk(kind: str, content: bytes) -> bytes:
@@ -248,8 +258,8 @@ def _webp(file: bytes) -> Blocks:
     while position + 8 <= end:
         name = file[position : position + 4]
         (size,) = struct.unpack_from("<I", file, position + 4)
-        start, position = position, min(position + 8 + size + size % 2, end)
-        if start + 8 + size > end:
+        start, position = position, position + 8 + size + size % 2
+        if position > end:
             raise _CutOff
         content = file[start + 8 : start + 8 + size] if name in _NAMES else b""
         blocks.append(_Block(_NAMES.get(name, ""), start, position, content.removeprefix(_EXIF)))

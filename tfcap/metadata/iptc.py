@@ -71,15 +71,18 @@ def write(resources: bytes | None, text: str) -> bytes:
     found = [r for r in all_resources if r.number == _IPTC]
     if len(found) > 1:
         raise MetadataError("the file has IPTC data twice")
-    data_sets = _data_sets(found[0].content) if found else []
-    data_sets = [d for d in data_sets if d[:2] != _CAPTION]
+    old = found[0].content if found else b""
+    data_sets = [d for d in _data_sets(old) if d[:2] != _CAPTION]
     content = text.encode()
     if content and len(content) <= _MOST_BYTES:
         data_sets += _new(data_sets, content)
     iptc = b"".join(map(_packed, sorted(data_sets, key=lambda d: (d.record, d.number > 0))))
     if not found and not iptc:
         return resources or b""
-    new = {_IPTC: iptc, _DIGEST: hashlib.md5(iptc, usedforsecurity=False).digest()}
+    new = {_IPTC: iptc}
+    # Readers prefer IPTC to XMP where the digest differs, so one that differed stays.
+    if any(r == (_DIGEST, r.head, _md5(old)) for r in all_resources):
+        new[_DIGEST] = _md5(iptc)
     if not found:
         all_resources.append(_Resource(_IPTC, b"8BIM" + struct.pack(">HH", _IPTC, 0), iptc))
     return b"".join(
@@ -100,6 +103,10 @@ def _new(data_sets: list[_DataSet], content: bytes) -> list[_DataSet]:
     return added
 
 
+def _md5(content: bytes) -> bytes:
+    return hashlib.md5(content, usedforsecurity=False).digest()
+
+
 def _is_utf8(content: bytes) -> bool:
     try:
         content.decode()
@@ -115,7 +122,7 @@ def _text(content: bytes) -> str:
 def _resources(content: bytes) -> list[_Resource]:
     result = []
     position = 0
-    while content[position:].strip(b"\0"):
+    while not _is_end(content, position):
         head = content[position : position + 7]
         if head[:4] not in _SIGNATURES or len(head) < 7:
             raise MetadataError(_WORDS)
@@ -132,6 +139,11 @@ def _resources(content: bytes) -> list[_Resource]:
     return result
 
 
+def _is_end(content: bytes, position: int) -> bool:
+    """True if only zeros follow; what is not the end does not begin with one."""
+    return content[position : position + 1] in (b"", b"\0") and not content[position:].strip(b"\0")
+
+
 def _resource(resource: _Resource) -> bytes:
     content = resource.content
     size = struct.pack(">I", len(content))
@@ -141,7 +153,7 @@ def _resource(resource: _Resource) -> bytes:
 def _data_sets(content: bytes) -> list[_DataSet]:
     result = []
     position = 0
-    while content[position:].strip(b"\0"):
+    while not _is_end(content, position):
         if content[position] != 0x1C or position + 5 > len(content):
             raise MetadataError(_WORDS)
         record, number, size = struct.unpack_from(">BBH", content, position + 1)
