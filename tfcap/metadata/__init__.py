@@ -6,6 +6,13 @@ colours, thumbnails, and the notes of cameras, which are also found where they w
 photoshop:CaptionWriter says who wrote the description. Ours is `tfcap` and a checksum of the text,
 so that a text that somebody has changed since then is no longer ours.
 
+No library does that. 129 JPEG files of the repositories ianare/exif-samples and exiftool/exiftool,
+most of them from cameras, each got a description, and exiftool listed their metadata before and
+after. Other metadata was lost or changed in 14 by Exiv2 0.28.8 (GPL; one way is
+`findings/exiv2_camera_preview.sh`), in 55 of 96 by piexif 1.1.3, in 12 of 118 by exif 1.6.1, and in
+60 of 94 by svk-img-metadata 0.1.0; the rest these three refused. piexif and exif have neither XMP
+nor IPTC, and exiftool needs Perl. Here it is 0 of 127, and 2 with XMP in UTF-16 are refused.
+
 `blocks` finds the metadata in JPEG, PNG and WebP files; `exif`, `iptc` and `xmp` change one kind of
 it each. Files may come from strangers: whatever is not understood is refused, and not repaired.
 """
