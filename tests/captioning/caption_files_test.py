@@ -428,7 +428,9 @@ def test_a_caption_that_is_not_good_enough_is_no_description(photos):
     assert not (photos / "a.jpg.xmp").exists()
 
 
-def test_a_picture_keeps_its_permissions_its_times_and_its_link(photos, tmp_path):
+def test_a_picture_keeps_its_permissions_its_times_and_its_link(photos, tmp_path, monkeypatch):
+    modes = []
+    monkeypatch.setattr(os, "fsync", lambda number: modes.append(os.fstat(number).st_mode & 0o777))
     picture, link = photos / "a.jpg", tmp_path / "link.jpg"
     link.symlink_to(picture)
     picture.chmod(0o640)
@@ -437,6 +439,16 @@ def test_a_picture_keeps_its_permissions_its_times_and_its_link(photos, tmp_path
     status = picture.stat()
     assert link.is_symlink() and described(picture) == "a cat"
     assert (status.st_mode & 0o777, status.st_mtime) == (0o640, 1_100_000_000)
+    assert modes == [0o600]  # what may be private is never readable by others
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write protected files")
+def test_a_protected_picture_is_not_replaced(photos):
+    (photos / "a.jpg").chmod(0o444)
+    with pytest.raises(PermissionError):
+        picture = str(photos / "a.jpg")
+        Descriptions([picture], False, False, embed=True).write(caption(picture), "a cat")
+    assert described(photos / "a.jpg") is None
 
 
 def test_a_file_that_cannot_be_written_is_not_lost(photos, monkeypatch):

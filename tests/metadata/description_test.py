@@ -54,6 +54,7 @@ def exif(description=None):
     """EXIF data with an orientation, a date, a place, and the notes of a camera."""
     tags = Image.Exif()
     tags[ExifTags.Base.Make], tags[ExifTags.Base.Orientation] = "SomeCamera", 6
+    tags[ExifTags.Base.ImageWidth] = 32  # stands before the description
     tags[ExifTags.Base.DateTime] = "2020:01:02 03:04:05"
     if description is not None:
         tags[ExifTags.Base.ImageDescription] = description
@@ -394,6 +395,7 @@ LOOP = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'
             "IPTC data is damaged",
         ),
         (jpeg(iptc_segment(resources((2, 25, b"x")) * 2)), "IPTC data twice"),
+        (jpeg(iptc_segment(b"\0" + resources((2, 25, b"x")))), "IPTC data is damaged"),
         (jpeg(segment(0xE2, b"MPF\0"), xmp_segment(packet())), "behind their index"),
     ],
 )
@@ -430,6 +432,33 @@ def test_pictures_behind_the_first_are_found_where_their_index_says():
     assert new[new.index(b"MPF\0") :] == old[old.index(b"MPF\0") :]
     order = [new.index(head) for head in (b"JFIF", b"Exif\0\0", b"http://ns.adobe", b"MPF\0")]
     assert order == sorted(order)  # EXIF data is first, as its standard asks for
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_further_directories_are_found_and_positions_are_even(order):
+    """The second directory holds the thumbnail. What is behind it has an odd size."""
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    entry = struct.pack(order + "HHI4s", ExifTags.Base.Orientation, 3, 1, b"\0\6\6\0")
+    old = mark + struct.pack(order + "IH", 8, 1) + entry + struct.pack(order + "I", 999) + b"odd"
+    new = tiff(metadata.with_description(jpeg(exif_segment(old)), TEXT))
+    (start,) = struct.unpack_from(order + "I", new, 4)
+    assert start % 2 == 0 and directory(new) == [0x010E, 0x0112]
+    kind, size, place = struct.unpack_from(order + "HII", new, start + 4)
+    assert (kind, place % 2) == (2, 0)
+    assert new[place : place + size].rstrip(b"\0") == TEXT.encode()
+    assert new[start + 14 : start + 26] == entry
+    assert struct.unpack_from(order + "I", new, start + 26) == (999,)
+
+
+def test_exif_data_of_a_webp_file_may_have_the_head_of_a_jpeg_file():
+    old = picture("WEBP", exif=b"Exif\0\0" + exif("My dog"))
+    head = b"Exif\0\0" + exif("My dog").removeprefix(b"Exif\0\0")
+    start = old.index(b"EXIF") + 4
+    (size,) = struct.unpack_from("<I", old, start)
+    content = old[:start] + struct.pack("<I", len(head)) + head + b"\0" * (len(head) % 2)
+    content += old[start + 4 + size + size % 2 :]
+    content = content[:4] + struct.pack("<I", len(content) - 8) + content[8:]
+    assert metadata.description(content) == ("My dog", False)
 
 
 def test_older_exif_data_of_a_png_file_keeps_its_orientation():
@@ -484,6 +513,19 @@ def test_iptc_keeps_its_set_of_characters(data_sets, text, expected):
     kept = [value for record, number, value in data_sets if (record, number) == (2, 25)]
     assert [found[key] for key in [(2, 25)] if key in found] == kept
     assert metadata.description(new).is_ours
+
+
+def test_a_data_set_of_any_size_stays_and_zeros_behind_the_last_one_do_no_harm():
+    keyword = b"x" * 40000  # its size takes four bytes, and it stands in one segment alone
+    content = b"\x1c\x02\x19\x80\x04" + struct.pack(">I", len(keyword)) + keyword + b"\0\0"
+    size = struct.pack(">I", len(content))
+    new = metadata.with_description(
+        jpeg(iptc_segment(b"8BIM\x04\x04\0\0" + size + content + b"\0\0")), TEXT
+    )
+    with Image.open(io.BytesIO(new)) as image:
+        found = image.info["photoshop"][0x0404]
+    assert content.rstrip(b"\0") in found
+    assert metadata.description(metadata.with_description(new, "")) is None
 
 
 @pytest.mark.parametrize("agreed", [True, False])

@@ -6,7 +6,6 @@ moved: a longer description is appended, and so is the directory that names it.
 """
 
 import struct
-from typing import NamedTuple
 
 from tfcap.metadata.errors import MetadataError
 
@@ -14,24 +13,6 @@ _DESCRIPTION = 0x010E
 _TEXT = 2  # the type of text; a byte for each letter
 _ENTRY = 12  # bytes
 _WORDS = "the EXIF data is damaged"
-
-
-class _Directory(NamedTuple):
-    """The first directory.
-
-    Attributes:
-      order: the order of bytes, as `struct` writes it.
-      entries: the entries, each of `_ENTRY` bytes.
-      rest: the distance of the next directory, 4 bytes.
-    """
-
-    order: str
-    entries: list[bytes]
-    rest: bytes
-
-    def tag(self, entry: bytes) -> int:
-        """Returns the tag of an entry."""
-        return struct.unpack_from(self.order + "H", entry)[0]
 
 
 def read(tiff: bytes) -> list[str]:
@@ -70,20 +51,24 @@ def write(tiff: bytes | None, text: str) -> bytes:
         return tiff
     if size >= len(content):
         return tiff[:start] + content.ljust(size, b"\0") + tiff[start + size :]
-    order, entries, rest = directory = _directory(tiff)
+    order, entries, rest = _directory(tiff)
     # A later description of about this length will find room.
     content = content.ljust(max(len(content) + 31 & ~31, 64), b"\0")
     place = len(tiff) + len(tiff) % 2
     entry = struct.pack(order + "HHII", _DESCRIPTION, _TEXT, len(content), place)
-    entries = [e for e in entries if directory.tag(e) != _DESCRIPTION]
-    before = sum(directory.tag(e) < _DESCRIPTION for e in entries)
-    entries.insert(before, entry)
+    entries = [e for e in entries if e[0] != _DESCRIPTION]
+    entries = sorted([*entries, (_DESCRIPTION, entry)], key=lambda e: e[0])
     header = struct.pack(order + "I", place + len(content))
-    table = struct.pack(order + "H", len(entries)) + b"".join(entries) + rest
+    table = struct.pack(order + "H", len(entries)) + b"".join(e for _, e in entries) + rest
     return tiff[:4] + header + tiff[8:].ljust(place - 8, b"\0") + content + table
 
 
-def _directory(tiff: bytes) -> _Directory:
+def _directory(tiff: bytes) -> tuple[str, list[tuple[int, bytes]], bytes]:
+    """Returns the first directory.
+
+    These are the order of bytes, as `struct` writes it; each tag with its entry of `_ENTRY` bytes;
+    and the position of the next directory, 4 bytes.
+    """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None or len(tiff) < 8:
         raise MetadataError(_WORDS)
@@ -95,15 +80,16 @@ def _directory(tiff: bytes) -> _Directory:
     if end > len(tiff):
         raise MetadataError(_WORDS)
     entries = [tiff[i : i + _ENTRY] for i in range(start, end, _ENTRY)]
-    return _Directory(order, entries, tiff[end : end + 4].ljust(4, b"\0"))
+    tags = (struct.unpack_from(order + "H", entry)[0] for entry in entries)
+    return order, [*zip(tags, entries, strict=True)], tiff[end : end + 4].ljust(4, b"\0")
 
 
 def _place(tiff: bytes) -> tuple[int, int] | None:
     """Returns start and size in bytes of a description that stands outside of the directory."""
-    directory = _directory(tiff)
-    for entry in directory.entries:
-        if directory.tag(entry) == _DESCRIPTION:
-            _, kind, size, start = struct.unpack(directory.order + "HHII", entry)
+    order, entries, _ = _directory(tiff)
+    for tag, entry in entries:
+        if tag == _DESCRIPTION:
+            _, kind, size, start = struct.unpack(order + "HHII", entry)
             if size <= 4:  # it stands in the entry, and is no description
                 return None
             if kind != _TEXT or start + size > len(tiff):

@@ -1,7 +1,6 @@
 """The description in XMP: dc:description and photoshop:CaptionWriter in a packet of RDF as XML."""
 
 import contextlib
-import io
 from xml.etree import ElementTree
 
 from tfcap.metadata.errors import MetadataError
@@ -34,7 +33,7 @@ def read(packet: bytes) -> tuple[list[str], str]:
       MetadataError: the packet is no XMP.
     """
     texts, writer = [], ""
-    for block in _rdf(_parsed(packet)).iterfind(_BLOCK):
+    for block in _rdf(_parsed(packet)[0]).iterfind(_BLOCK):
         texts.append(block.get(_DESCRIPTION, ""))
         for element in block.iterfind(_DESCRIPTION):
             texts += [item.text or "" for item in element.iter(_ITEM)] or [element.text or ""]
@@ -54,8 +53,8 @@ def write(packet: bytes | None, text: str, language: str, writer: str) -> bytes:
     Raises:
       MetadataError: the packet is no XMP.
     """
-    packet = packet or _EMPTY.encode()
-    rdf = _rdf(root := _parsed(packet))
+    root, names = _parsed(packet or _EMPTY.encode())
+    rdf = _rdf(root)
     blocks = rdf.findall(_BLOCK) or [ElementTree.SubElement(rdf, _BLOCK, {_ABOUT: ""})]
     for block in blocks:
         for name in (_DESCRIPTION, _WRITER):
@@ -67,7 +66,10 @@ def write(packet: bytes | None, text: str, language: str, writer: str) -> bytes:
         for name in filter(None, ("x-default", language)):
             ElementTree.SubElement(alternatives, _ITEM, {_LANGUAGE: name}).text = text
         ElementTree.SubElement(blocks[0], _WRITER).text = writer
-    _name_as_in(packet)
+    for prefix, address in [*names, *_NAMES.items()]:
+        with contextlib.suppress(ValueError):  # such as ns1, which ElementTree keeps for itself
+            if prefix:
+                ElementTree.register_namespace(prefix, address)
     try:
         return f"{_BEGIN}{ElementTree.tostring(root, 'unicode')}{_END}".encode()
     except (RecursionError, UnicodeEncodeError):
@@ -75,18 +77,30 @@ def write(packet: bytes | None, text: str, language: str, writer: str) -> bytes:
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses declarations: XMP has none, and small ones can define texts of any size."""
+    """Collects the prefixes of names.
+
+    It refuses declarations: XMP has none, and small ones can define texts of any size.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[tuple[str, str]] = []
+
+    def start_ns(self, prefix: str, address: str) -> None:
+        self.names.append((prefix, address))
 
     def doctype(self, *_: object) -> None:
         raise ValueError("XMP has no declarations")
 
 
-def _parsed(packet: bytes) -> ElementTree.Element:
+def _parsed(packet: bytes) -> tuple[ElementTree.Element, list[tuple[str, str]]]:
+    """Returns the root, and each prefix with the address that it stands for."""
     if len(packet) > _MOST_BYTES:
         raise MetadataError(f"the XMP data has more than {_MOST_BYTES} bytes")
-    parser = ElementTree.XMLParser(target=_Builder())
+    builder = _Builder()
+    parser = ElementTree.XMLParser(target=builder)
     try:
-        return ElementTree.fromstring(packet.strip(b"\0 \t\r\n"), parser)
+        return ElementTree.fromstring(packet.strip(b"\0 \t\r\n"), parser), builder.names
     except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
         raise MetadataError("the XMP data is damaged") from None
 
@@ -96,12 +110,3 @@ def _rdf(root: ElementTree.Element) -> ElementTree.Element:
     if len(found) != 1:
         raise MetadataError("the XMP data is damaged")
     return found[0]
-
-
-def _name_as_in(packet: bytes) -> None:
-    """Makes ElementTree write the names of a packet with the prefixes that they have in it."""
-    events = ElementTree.iterparse(io.BytesIO(packet.strip(b"\0 \t\r\n")), ["start-ns"])
-    for prefix, address in [*(pair for _, pair in events), *_NAMES.items()]:
-        with contextlib.suppress(ValueError):  # such as ns1, which ElementTree keeps for itself
-            if prefix:
-                ElementTree.register_namespace(prefix, address)
