@@ -63,6 +63,11 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
         (["--write=xmp", "--language=in English", "a.png"], "is no name of a language"),
         (["--captions=2", "a.png"], "--captions needs --write"),
         (
+            ["--write=csv", "--out=a.csv", "--extension=.caption", "a.png"],
+            "--extension needs --write with txt. Add",
+        ),
+        (["--write=txt", "--language=en", "a.png"], "needs --write with xmp or embed. Add"),
+        (
             ["--write=csv,html", "--out=a.csv", "a.png"],
             "--out is a single file, so it needs --write",
         ),

@@ -33,6 +33,8 @@ _LANGUAGE = re.compile("[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _WRITE_OPTIONS = (
     "out skip_existing overwrite before after max_characters min_score extension captions language"
 ).split()
+# Options, and the kinds of `write` that they have a meaning for.
+_KINDS_OF = {"extension": ("txt",), "captions": ("txt", "kohya"), "language": ("xmp", "embed")}
 
 
 @arguments
@@ -176,8 +178,8 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
         )
     args.check_unsure()
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
+    on_command_line = cli.values(_Arguments, given_only=True)
     if not args.write:
-        on_command_line = cli.values(_Arguments, given_only=True)
         for name in _WRITE_OPTIONS:
             if name in on_command_line:
                 raise errors.UsageError(f"`{name}` needs `write`. Give `write` as {kinds}.")
@@ -191,9 +193,14 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
         raise errors.UsageError(
             "`max_characters` leaves no room for a caption between `before` and `after`. Raise it."
         )
-    elif args.captions > 1 and not {"txt", "kohya"} & set(args.write):
+    elif unused := [
+        name
+        for name, kinds_of in _KINDS_OF.items()
+        if name in on_command_line and not {*kinds_of} & {*args.write}
+    ]:
         raise errors.UsageError(
-            "`captions` needs `write` with txt or kohya; other files have one caption of a picture."
+            f"`{unused[0]}` needs `write` with {' or '.join(_KINDS_OF[unused[0]])}. Add it, or "
+            f"leave out `{unused[0]}`."
         )
     elif args.language and not _LANGUAGE.fullmatch(args.language):
         raise errors.UsageError(
