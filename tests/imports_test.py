@@ -48,8 +48,8 @@ ALLOWED = {
     "serving": "segmentation ids files images layers metrics models decoding data backbones "
     "pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
-    "captioning": "errors ids files images metadata models decoding data pretrained runs visualize "
-    "inference serving",
+    "captioning": "errors ids files images metadata models decoding data pretrained runs preparing "
+    "visualize inference serving",
     "measure": "ids models objectives decoding data backbones configs runs training",
     "cli": "arguments errors progress decoding pretrained",
 }
@@ -69,6 +69,7 @@ WITHOUT_TENSORFLOW = (
     "captioning/demo_page",
     "captioning/portable_model",
     "captioning/server",
+    "captioning/shards",
     "inference/rerank_arguments",
 )
 

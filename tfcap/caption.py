@@ -5,6 +5,8 @@ If a folder is given, its pictures are captioned; `-` reads a picture from stand
 the pretrained model flickr8k captions the pictures. With `--attention out.png` the command also
 draws the attention of each word. A run that was trained on clips captions GIF files, and folders of
 frames, as clips. `--write` writes the captions into files, as for whole folders of pictures.
+`--images SHARDS --write=parquet --out DIR` captions tar files, Parquet files and large folders in
+several processes.
 """
 
 import collections
@@ -21,9 +23,11 @@ from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
 from tfcap.captioning.image_captioner import reads
-from tfcap.files import json_text
+from tfcap.captioning.shards import reading, work, writing
+from tfcap.files import LEFTOVERS, json_text, lock
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.metadata import MetadataError
+from tfcap.preparing import engine_choice, engines
 from tfcap.visualize import figures
 from tfcap.visualize.attended import KINDS, Kind
 
@@ -35,6 +39,9 @@ _WRITE_OPTIONS = (
 ).split()
 # Options, and the kinds of `write` that they have a meaning for.
 _KINDS_OF = {"extension": ("txt",), "captions": ("txt", "kohya"), "language": ("xmp", "embed")}
+_NOT_OF_SHARDS = (
+    "skip_existing overwrite min_score attention attention_kind json recursive rerank extension captions language".split()
+)
 
 
 @arguments
@@ -51,6 +58,24 @@ class _Arguments(
         "Prepared data for `rerank` and order=consensus; by default that of the run.", default=None
     )
     batch_size: int = argument("Number of pictures captioned together.", default=16, least=1)
+    images: str = argument(
+        "Shards to caption, with `write` as parquet, jsonl or webdataset and `out` as a folder: "
+        "tar files, Parquet files, a folder of them, or a folder of pictures. More can follow the "
+        "flags.",
+        default="",
+    )
+    engine: str = argument(
+        "What captions the shards of `images`. local: processes of this machine; beam: Apache "
+        "Beam, with its own options after --.",
+        default="local",
+        choices=engines.ENGINES,
+    )
+    workers: int = argument(
+        "Number of processes of `engine=local`; 0 is one for each core, or a single one for a "
+        "model that needs TensorFlow.",
+        default=0,
+        least=0,
+    )
     recursive: bool = argument(
         "Caption the pictures in the folders of a folder, too.", default=False
     )
@@ -129,6 +154,9 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     args = _Arguments(**cli.values(_Arguments))
     names = argv[1:]
+    if args.images:
+        _caption_shards(args, names)
+        return
     _check(args, names)
     captioner = _load(args)
     paths = _pictures(args, names, reads(captioner.runtime))
@@ -310,6 +338,91 @@ def _check_figures(args: _Arguments, paths: Sequence[str]) -> None:
             f"`attention={args.attention}` would overwrite a picture. Give another name."
         )
     os.makedirs(os.path.dirname(args.attention) or ".", exist_ok=True)
+
+
+# ---- shards --------------------------------------------------------------------------------------
+
+
+def _caption_shards(args: _Arguments, names: Sequence[str]) -> None:
+    """Captions the shards of `images`; those that are captioned already are left out."""
+    options = tuple(name for name in names if name.startswith("-"))
+    _check_shards(args, options)
+    shards = reading.shards_of([args.images, *(name for name in names if name not in options)])
+    out = os.path.expanduser(args.out or "")
+    folders = {os.path.realpath(os.path.dirname(shard.path) or ".") for shard in shards}
+    if os.path.realpath(out) in folders | {os.path.realpath(shard.path) for shard in shards}:
+        raise errors.UsageError(f"`out={args.out}` is the folder of `images`. Give another one.")
+    given = [args.model_dir] if isinstance(args.model_dir, str) else args.model_dir
+    model = work.Model(
+        tuple(given) or None,
+        args.checkpoint,
+        args.decoding,
+        args.beam or 0,
+        args.data_dir,
+        args.dtype,
+    )
+    cli.say_loading(args.model_dir or [pretrained.DEFAULT])
+    captions = work.Work(model, args.write[0], out, args.wording, args.batch_size, args.seed)
+    captioner = captions.load()
+    if args.min_confidence is not None:
+        captioner.require_confidence()
+    if reads(captioner.runtime) != "pictures":
+        raise errors.UsageError(
+            "`images` needs a model that reads one picture of an image. Leave `images` out."
+        )
+    captions.describe()
+    os.makedirs(out, exist_ok=True)
+    with lock(out, "caption", "choose another `out`"):
+        for name in os.listdir(out):
+            if LEFTOVERS.fullmatch(name):
+                os.remove(os.path.join(out, name))
+        left = captions.left(shards)
+        if done := len(shards) - len(left):
+            print(f"{done} of {len(shards)} shards are captioned already")
+        light = "tensorflow" not in sys.modules
+        workers = min(args.workers or (os.cpu_count() or 1 if light else 1), len(left))
+        fork = light and sys.platform == "linux"
+        run_on = engine_choice.choose(args.engine, workers, options, fork)
+        bar = progress.progress(run_on(captions, left), len(left), "captions", "shard")
+        try:
+            collections.deque(bar, 0)
+        except KeyboardInterrupt:
+            bar.close()
+            raise errors.Interrupted(
+                "Interrupted. Give the same command again to continue.", code=130
+            ) from None
+    _say_shards(captions, shards, out)
+
+
+def _check_shards(args: _Arguments, options: Sequence[str]) -> None:
+    """Raises UsageError for arguments that shards do not have."""
+    kinds = ", ".join(writing.ENDINGS)
+    if len(args.write) != 1 or args.write[0] not in writing.ENDINGS or not args.out:
+        raise errors.UsageError(f"`images` needs `write`, one of {kinds}, and `out`, a folder.")
+    on_command_line = cli.values(_Arguments, given_only=True)
+    if wrong := [name for name in _NOT_OF_SHARDS if name in on_command_line]:
+        raise errors.UsageError(f"`{wrong[0]}` has no effect with `images`. Leave it out.")
+    if options and args.engine != "beam":
+        raise errors.UsageError(
+            f"{options[0]!r} stands behind the shards. Only `engine=beam` takes options there."
+        )
+    args.check_unsure()
+
+
+def _say_shards(captions: work.Work, shards: Sequence[reading.Shard], out: str) -> None:
+    """Prints how many pictures have captions, and why others have none."""
+    pictures, failures, unread = 0, collections.Counter[str](), 0
+    for shard in shards:
+        if (found := captions.statistics(shard)) is None:
+            unread += 1
+            continue
+        pictures += found["pictures"]
+        failures.update(row["reason"] for row in found["failed"])
+    print(f"{pictures - failures.total()} of {pictures} pictures have captions: {out}")
+    for reason, count in failures.most_common(5):
+        print(f"{count} x {reason}")
+    if unread:
+        cli.fail(f"{unread} of {len(shards)} shards could not be read", 3)
 
 
 # ---- the captions --------------------------------------------------------------------------------

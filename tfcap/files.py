@@ -33,6 +33,7 @@ _LOCAL: dict[str, Callable[[Path], Any]] = {
     "makedirs": functools.partial(os.makedirs, exist_ok=True),
     "remove": os.remove,
 }
+LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # names of what a killed command was writing
 
 
 def is_remote(path: Path | None) -> bool:

@@ -9,7 +9,7 @@ from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
 from tfcap import errors
-from tfcap.preparing.build import _choose_engine
+from tfcap.preparing import engine_choice
 
 photos = pytest.fixture(make_photos)
 with_beam = pytest.mark.skipif(
@@ -56,7 +56,7 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
 
 @pytest.mark.slow
 def test_errors_pass_through_and_a_killed_process_is_said(tmp_path):
-    several = _choose_engine("local", 2, ())
+    several = engine_choice.choose("local", 2, ())
     names = list(several(Mortal(tmp_path), map(Number, range(6))))
     assert sorted(names) == [str(number) for number in range(6)]
     pids = {int((tmp_path / name).read_text()) for name in names}
@@ -83,6 +83,6 @@ def test_a_value_that_beam_cannot_read_is_refused(capfd):
     with pytest.raises(
         errors.UsageError, match="cannot read its options: .*direct_num_workers.*two"
     ):
-        _choose_engine("beam", 1, ["--direct_num_workers=two"])
+        engine_choice.choose("beam", 1, ["--direct_num_workers=two"])
     assert capfd.readouterr().err == ""
-    _choose_engine("beam", 1, ["--direct_num_workers=2", "--unknown=2"])
+    engine_choice.choose("beam", 1, ["--direct_num_workers=2", "--unknown=2"])

@@ -128,6 +128,8 @@ class PortableModel:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
         if self._card["file"].endswith(".onnx"):
             results = self._captioner.caption(np.stack(prepared), seeds=seeds)
+        elif len(prepared) == 1:  # a thread would have memory of its own
+            results = self._one(prepared[0], seeds[0])
         else:
             with ThreadPoolExecutor(min(len(prepared), self.threads)) as pool:
                 results = [one for [one] in pool.map(self._one, prepared, seeds)]

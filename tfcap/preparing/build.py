@@ -7,14 +7,11 @@ finished.
 
 import collections
 import dataclasses
-import functools
 import hashlib
-import importlib.util
 import json
 import logging
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +27,8 @@ from tfcap.data.prepared import (
     write_fingerprint,
     write_references,
 )
-from tfcap.preparing import moving_shapes, shapes, shards
-from tfcap.preparing.engines import Engine, in_processes, inline
+from tfcap.preparing import engine_choice, moving_shapes, shapes, shards
+from tfcap.preparing.engines import Engine, inline
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.mirror import exchanged, with_mirrored
 from tfcap.preparing.pictures import Pictures, shorter_side
@@ -47,7 +44,6 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 # like a finished data set.
 _WRITTEN = [FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "*.index.npz"]
 _WRITTEN += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED]
-_LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # of a killed prepare
 
 _PACKAGED = ("efficientnet_lite2", 7)  # name and grid of the packaged captioner's backbone
 _log = logging.getLogger(__name__)
@@ -75,7 +71,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     settings = dataclasses.replace(settings, out=out)
     if files.is_file(out):
         raise errors.UsageError(f"`out={out}` is a file. Name a directory.")
-    run_on = _choose_engine(settings.engine, settings.workers, settings.engine_options)
+    run_on = engine_choice.choose(settings.engine, settings.workers, settings.engine_options)
     if settings.is_built_in:
         settings = _draw(settings)
     with local_captions(settings) as local:
@@ -87,23 +83,6 @@ def prepare(settings: Settings) -> pathlib.Path | str:
         with files.lock(out, "prepare", "choose another `out`"):
             _Preparation(inputs, settings.images).run(run_on)
     return out if files.is_remote(out) else pathlib.Path(out)
-
-
-def _choose_engine(name: str, workers: int, options: Sequence[str]) -> Engine:
-    """Returns the engine that writes the shards.
-
-    Args:
-      name: one of `ENGINES`.
-      workers: number of processes of "local"; one works in this process.
-      options: options of Apache Beam for "beam".
-    """
-    if name == "local":
-        return functools.partial(in_processes, workers) if workers > 1 else inline
-    if importlib.util.find_spec("apache_beam") is None:
-        raise errors.UsageError("`engine=beam` needs Apache Beam. Run: pip install 'tfcap[beam]'")
-    from tfcap.preparing import beam
-
-    return beam.engine(options)
 
 
 def _draw(settings: Settings) -> Settings:
@@ -236,7 +215,7 @@ class _Preparation:
         """Removes unfinished files and files of other settings, and writes the settings."""
         for folder in (self.out, os.path.join(self.out, shards.FOLDER)):
             for name in files.names(folder) if files.is_directory(folder) else ():
-                if _LEFTOVERS.fullmatch(name):
+                if files.LEFTOVERS.fullmatch(name):
                     files.remove(os.path.join(folder, name))
         for pattern in _WRITTEN if self.is_new else [FINGERPRINT]:
             for path in files.matching(self.out, pattern):

@@ -52,13 +52,17 @@ def inline(work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
         yield task.name
 
 
-def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterator[str]:
+def in_processes(
+    workers: int, work: Work, tasks: Iterable[NamedTask], fork: bool = False
+) -> Iterator[str]:
     """Calls `work` with each task in new processes of this machine.
 
     Args:
       workers: number of processes.
       work: a picklable function that handles one task and writes its result into a file.
       tasks: picklable tasks.
+      fork: True copies this process with what `work` has loaded, which then is in memory only once.
+        Nothing in this process may have threads, so TensorFlow must not be imported.
 
     Yields:
       The name of each task when it is finished, in any order.
@@ -66,12 +70,17 @@ def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterat
     Raises:
       ValueError: a process was killed.
     """
-    # Not a fork: TensorFlow has threads, which a copied process lacks.
-    context = multiprocessing.get_context("spawn")
+    # TensorFlow has threads, which a copied process lacks.
+    context = multiprocessing.get_context("fork" if fork else "spawn")
     reader, alive = context.Pipe(duplex=False)
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers, context, _start_process, (reader, workers, progress.shown_level())
+        workers,
+        context,
+        _start_process,
+        (reader, workers, progress.shown_level(), alive if fork else None),
     )
+    if fork:
+        _opened[:] = [work]
     try:
         names = {pool.submit(_work, work, task): task.name for task in tasks}
         for future in concurrent.futures.as_completed(names):
@@ -84,6 +93,7 @@ def in_processes(workers: int, work: Work, tasks: Iterable[NamedTask]) -> Iterat
             '`if __name__ == "__main__":`.'
         ) from None
     finally:
+        _opened.clear()
         alive.close()  # processes end at once, also in the midst of a task
         pool.shutdown(cancel_futures=True)
 
@@ -97,7 +107,9 @@ def _work(work: Work, task: NamedTask) -> None:
     _opened[0](task)
 
 
-def _start_process(alive: Connection, workers: int, level: int | None) -> None:
+def _start_process(
+    alive: Connection, workers: int, level: int | None, inherited: Connection | None
+) -> None:
     """Sets up a worker process.
 
     Args:
@@ -105,7 +117,10 @@ def _start_process(alive: Connection, workers: int, level: int | None) -> None:
       workers: number of worker processes.
       level: the level from which the main process prints messages of tfcap, which this process
         then prints, too; None if the main process has another way to show them.
+      inherited: the main process's end of the pipe, of which a copied process has a copy.
     """
+    if inherited is not None:
+        inherited.close()
 
     def end_with_main_process() -> None:
         alive.poll(None)  # until the main process closes its end or is gone

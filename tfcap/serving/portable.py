@@ -135,9 +135,12 @@ def _log_probs(model: Captioner, context: Tree, tokens: tf.Tensor) -> tf.Tensor:
         logp = tf.where(words == PAD, 0.0, logp)
         return index + 1, words, put(logps, logp[:, None], index, axis=1), cache
 
+    def goes_on(index, *_):  # past its end a caption has PAD alone, whose number is 0
+        return (index < length) & tf.reduce_any(tokens[:, tf.minimum(index, length - 1)] != PAD)
+
     words = tf.fill([tf.shape(tokens)[0]], BOS)
     state = (tf.constant(0), words, tf.zeros_like(tokens, tf.float32), cache)
-    *_, logps, _ = loop(lambda index, *_: index < length, body, state, maximum_iterations=length)
+    *_, logps, _ = loop(goes_on, body, state, maximum_iterations=length)
     return logps
 
 

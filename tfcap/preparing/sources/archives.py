@@ -279,18 +279,18 @@ def webdataset(source: Source) -> list[Entry]:
     return joined(entries, picture_of(entries), source.drawn)
 
 
-def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tuple[Sample, str]]:
-    """Yields the samples of a tar file, each with all endings of its key.
+def tar_members(path: str | os.PathLike) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yields the open tar file, and each of the files in it, in their order.
 
-    Counts the endings of the members that are in no sample in `left`.
+    Raises:
+      ValueError: the tar file is compressed, or damaged.
     """
-    keys: dict[str, list[_Member]] = collections.defaultdict(list)
     try:
         with tarfile.open(path, "r:") as tar:
-            for info in filter(tarfile.TarInfo.isreg, tar):
-                member = _member(info)
-                if not member.key.endswith("/"):  # hidden files, such as `._1.jpg`
-                    keys[member.key].append(member)
+            for info in tar:
+                tar.members = []  # type: ignore[attr-defined]  # it keeps all of them otherwise
+                if info.isreg():
+                    yield tar, info
         with open(path, "rb") as file:  # tarfile takes a cut header for the end of the file
             file.seek(tar.offset)
             if file.read(512).strip(b"\0"):
@@ -300,6 +300,18 @@ def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tup
             f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it "
             "again."
         ) from None
+
+
+def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tuple[Sample, str]]:
+    """Yields the samples of a tar file, each with all endings of its key.
+
+    Counts the endings of the members that are in no sample in `left`.
+    """
+    keys: dict[str, list[_Member]] = collections.defaultdict(list)
+    for _, info in tar_members(path):
+        member = _member(info)
+        if not member.key.endswith("/"):  # hidden files, such as `._1.jpg`
+            keys[member.key].append(member)
     for key, members in keys.items():
         samples = _samples_of(key, members)
         used = {id(info) for sample in samples for info in sample.values()}

@@ -214,24 +214,39 @@ def _parquet_columns(
     path: pathlib.Path, schema: "pyarrow.Schema"
 ) -> tuple[str, list[str], Columns]:
     """Returns the column of pictures, the names inside of it, and the other columns."""
+    parts = _parts(schema)
+    picture = picture_column(schema)
+    columns = columns_of(tuple(name for name in schema.names if name not in parts))
+    if not columns.has_captions or picture is None:
+        raise ValueError(
+            f"{path} must have a column with the bytes of pictures, such as image, and a "
+            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
+            f"{', '.join(schema.names)[:200]}."
+        )
+    return picture, parts[picture], columns
+
+
+def picture_column(schema: "pyarrow.Schema") -> str | None:
+    """Returns the column with the bytes of pictures, or None if there is none.
+
+    Its values are bytes, or structures with `bytes` and perhaps `path`.
+    """
+    parts = _parts(schema)
+    return next((name for name in (*_PICTURES, *parts) if name in parts), None)
+
+
+def _parts(schema: "pyarrow.Schema") -> dict[str, list[str]]:
+    """Returns each column that can hold pictures, with the names inside of it."""
     from pyarrow import types
 
-    parts: dict[str, list[str]] = {}  # of each column of pictures
+    parts: dict[str, list[str]] = {}
     for field in schema:
         is_struct = types.is_struct(field.type)
         inside = {part.name: part.type for part in field.type} if is_struct else {}
         kind = inside.get("bytes", field.type)
         if types.is_binary(kind) or types.is_large_binary(kind):
             parts[field.name] = list(inside)
-    pictures = [name for name in _PICTURES if name in parts] or list(parts)
-    columns = columns_of(tuple(name for name in schema.names if name not in parts))
-    if not columns.has_captions or not pictures:
-        raise ValueError(
-            f"{path} must have a column with the bytes of pictures, such as image, and a "
-            f"column of captions ({', '.join(CAPTION_COLUMNS)}); it has: "
-            f"{', '.join(schema.names)[:200]}."
-        )
-    return pictures[0], parts[pictures[0]], columns
+    return parts
 
 
 def picture_of(entries: Iterable[Entry]) -> Callable[[Entry], Hashable]:

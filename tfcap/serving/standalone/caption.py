@@ -150,15 +150,16 @@ def resized(picture: np.ndarray, card: dict[str, Any]) -> np.ndarray:
     kernel = _KERNELS["bilinear" if rounds else card["resize"]]
     for axis in (1, 0) if rounds else (0, 1):
         scale = np.float32(new[axis]) / np.float32(old[axis])
-        rows = picture.swapaxes(0, axis)
-        result = np.empty([size[axis], *rows.shape[1:]], np.float32)
-        spans = _spans(
+        rows = np.ascontiguousarray(picture.swapaxes(0, axis))
+        first, weights = _spans(
             old[axis], size[axis], scale, corner[axis], card.get("antialias", True), kernel
         )
-        for row, (start, weights) in zip(result, spans, strict=True):
-            span = rows[start : start + len(weights)]
-            # A sum over the first axis adds row after row, as TensorFlow does.
-            np.multiply(span, weights[:, None, None], order="C").sum(0, out=row)
+        result = np.zeros([size[axis], *rows.shape[1:]], np.float32)
+        # One row of each sum after the other is added, as TensorFlow does.
+        for number, weight in enumerate(weights):
+            term = rows.take(np.minimum(first + number, len(rows) - 1), 0).astype(np.float32)
+            term *= weight[:, None, None]
+            result += term
         picture = result.swapaxes(0, axis)
         if rounds:
             picture = np.floor(picture + 0.5)
@@ -188,8 +189,10 @@ def stacked(pictures: Sequence[np.ndarray], card: dict[str, Any]) -> np.ndarray:
 
 def _spans(
     old: int, size: int, scale: np.float32, corner: int, antialias: bool, kernel: tuple[int, Any]
-) -> list[tuple[int, np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns for each of `size` new pixels the first of the old ones that it sums, and weights.
+
+    The weights have a row for each summand; they are 0 beyond the last one of a pixel.
 
     These are the steps of TensorFlow's ScaleAndTranslate, in float32 as there. The first new pixel
     is that at `corner` of `scale` * `old`.
@@ -205,7 +208,7 @@ def _spans(
     distance = np.abs(places.astype(np.float32) + half - middle) * (1 / stretch)
     weights = weight_at(distance) * (places <= last)
     weights *= 1 / weights.sum(0)
-    return [(s, row[: e - s + 1]) for s, e, row in zip(first, last, weights.T, strict=True)]
+    return first, weights
 
 
 class Captioner:
