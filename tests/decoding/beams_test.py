@@ -49,7 +49,7 @@ def test_beam_search_finds_the_known_captions():
     np.testing.assert_array_equal(tokens, [[A, B, EOS, 0, 0, 0, 0, 0]])
     np.testing.assert_allclose(np.exp(logps)[0], [0.6, 0.35, 0.95, 1, 1, 1, 1, 1], rtol=1e-5)
     for policy in POLICIES:
-        tokens, scores, _ = searches.beam_search(model, context, 2, 8, finished=policy)
+        tokens, scores, *_ = searches.beam_search(model, context, 2, 8, finished=policy)
         np.testing.assert_array_equal(tokens[0, :, :4], [[B, EOS, 0, 0], [A, B, EOS, 0]])
         np.testing.assert_allclose(np.exp(scores), [[0.38, 0.1995]], rtol=1e-5)
     words = word_log_probs(model, context, tf.constant([[A, C, EOS, 0], [C, EOS, 0, 0]]))
@@ -78,7 +78,7 @@ def test_beams_equal_the_literal_search(policy, beam, end, seed):
     model, context, tables = worlds.random_world(seed, end=end)
     literal = getattr(worlds, policy)
     expected, totals = search_all(model, context, tables, literal, beam, 6)
-    tokens, scores, _ = searches.beam_search(model, context, beam, 6, finished=policy)
+    tokens, scores, *_ = searches.beam_search(model, context, beam, 6, finished=policy)
     np.testing.assert_array_equal(tokens, expected)
     np.testing.assert_allclose(scores, totals, atol=1e-4)
     assert_well_formed(tokens)
@@ -104,7 +104,7 @@ def test_beam_of_one_is_greedy(tiny, batch):
         greedy, logps = searches.sample(captioner, inputs, 6)
         assert_well_formed(greedy)
         for policy in policies:
-            tokens, scores, _ = searches.beam_search(captioner, inputs, 1, 6, finished=policy)
+            tokens, scores, *_ = searches.beam_search(captioner, inputs, 1, 6, finished=policy)
             np.testing.assert_array_equal(tokens[:, 0], greedy)
             np.testing.assert_allclose(scores[:, 0], tf.reduce_sum(logps, 1), atol=1e-5)
 
@@ -113,7 +113,7 @@ def test_beam_of_one_is_greedy(tiny, batch):
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_the_cache_belongs_to_the_captions(policy, power):
     model, context, _ = worlds.random_world(6, images=8, end=1.0)
-    tokens, _, cache = searches.beam_search(
+    tokens, _, cache, _ = searches.beam_search(
         model, context, 4, 6, finished=policy, length_power=power
     )
     read = cache["read"].numpy().reshape(8, 4, 6)
@@ -128,7 +128,7 @@ def test_the_cache_belongs_to_the_captions(policy, power):
 def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, seed):
     """Captions are ordered by log-probability without penalties, which is also their score."""
     model, context, tables = worlds.random_world(seed, vocab=9, length=5, end=0.5)
-    tokens, scores, cache = searches.beam_search(
+    tokens, scores, cache, _ = searches.beam_search(
         model, context, beam, 5, groups=groups, diversity=price
     )
     for image, table in enumerate(tables):

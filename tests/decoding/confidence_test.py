@@ -39,7 +39,7 @@ def test_signals_and_confidence_are_those_of_the_definition(arrays):
     mask = np.array([[True, True, True], [True, True, False]])
     tokens = np.array([[[4, 5, 4, 2], [6, 2, 0, 0]], [[7, 5, 6, 4], [5, 7, 2, 0]]], np.int32)
     sums = -rng.random((2, 2)).astype(np.float32) * 9
-    found = Found(tf.constant(tokens), tf.constant(sums), tf.constant(sums))
+    found = Found(tf.constant(tokens), tf.constant(sums), tf.constant(sums), tf.constant(0.0))
     signals = tf.function(confidence.signals, autograph=False)(features, mask, found).numpy()
     result = confidence(features, mask, found).numpy()
     for image, vector in enumerate((features[0].mean(0), features[1, :2].mean(0))):
@@ -57,7 +57,9 @@ def test_captions_without_words_have_a_finite_confidence(arrays):
     calibration = {"signals": {"log_prob": 1.0, "support": 1.0}, "bias": 0.0}
     features = np.tile(arrays["mean"], (1, 2, 1))
     tokens = tf.constant([[[2, 0], [0, 0]]])
-    found = Found(tokens, tf.constant([[-1.0, -1e9]]), tf.constant([[-1.0, -1e9]]))
+    found = Found(
+        tokens, tf.constant([[-1.0, -1e9]]), tf.constant([[-1.0, -1e9]]), tf.constant(0.0)
+    )
     result = Confidence(arrays, calibration)(features, np.ones([1, 2], bool), found).numpy()
     assert np.isfinite(result).all() and result[0, 1] < 1e-9 < result[0, 0] < 0.01
     # One caption that the constraints forbid must not decide how a signal is scaled in the fit.

@@ -76,7 +76,7 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
     expected = [sentence for sentence in EVERY if allowed(sentence, rules)]
     assert 0 < len(expected) <= len(EVERY) == 121
     chosen = dataclasses.replace(rules, beam=121, finished=finished)
-    tokens, scores, _ = beam_search(model, context, LENGTH, chosen)
+    tokens, scores, *_ = beam_search(model, context, LENGTH, chosen)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table / rules.temperature, model.factor)
         ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)

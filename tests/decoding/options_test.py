@@ -85,7 +85,7 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
     model, _, tables = worlds.random_world(8, images=12, vocab=9, length=LENGTH, end=0.5)
     tables[..., worlds.UNK] += 2
     context = model.encode({"features": tables})
-    tokens, scores, _ = Search(decoding.PRESETS[name], LENGTH)(model, context)
+    tokens, scores, *_ = Search(decoding.PRESETS[name], LENGTH)(model, context)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table, model.factor, () if unknown else (worlds.UNK,))
         result = [(s / (len(w) + 1) ** power, w) for w, s in literal(logps, beam, LENGTH)]

@@ -20,7 +20,7 @@ def test_samples_of_an_image_follow_its_seed():
     model, context, _ = worlds.random_world(3, images=3, vocab=9)
     search = Search(options(search="sample", samples=4, temperature=1.2, top_k=5), 6)
     seeds = tf.constant([11, 12, 13], tf.int64)
-    tokens, scores, _ = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
+    tokens, scores, *_ = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
     assert tokens.shape == (3, 4, 6) and (np.diff(scores) <= 0).all()
     totals = word_log_probs(model, context, tf.reshape(tokens, [12, 6]))
     np.testing.assert_allclose(tf.reduce_sum(totals, -1), np.reshape(scores, -1), atol=1e-4)
@@ -37,6 +37,8 @@ def test_samples_of_an_image_follow_its_seed():
         {"beam": 3, "length_power": 1.5, "length_penalty": "gnmt"},
         {"search": "sample", "samples": 4, "length_power": 1.0},
         {"search": "sample", "samples": 4, "order": "consensus"},
+        {"beam": 4, "groups": 2, "diversity": 1.0, "length_power": 1.0, "suppress": (3,)},
+        {"beam": 3, "finished": "retire", "length_power": 1.0, "prefix": (4,)},
         {},
     ],
 )
@@ -49,6 +51,9 @@ def test_log_probs_are_sums_whatever_the_captions_are_ordered_by(chosen):
     words = word_log_probs(model, context, tf.reshape(found.tokens, [-1, 6]))
     sums = tf.reshape(tf.reduce_sum(words, -1), found.log_probs.shape)
     np.testing.assert_allclose(found.log_probs, sums, atol=1e-4)
+    np.testing.assert_allclose(
+        found.word_log_probs, tf.reshape(words, found.tokens.shape), atol=1e-4
+    )
     assert (np.allclose(found.scores, sums, atol=1e-3)) == (not chosen)
 
 
@@ -60,13 +65,23 @@ def test_groups_rules_temperature_and_penalty_work_together():
         bad_endings=(5,), prefix=(4,), min_length=2, no_repeat_ngram=1, length_penalty="gnmt",
         length_power=0.7,
     )  # fmt: skip
-    tokens, scores, _ = tf.function(lambda: Search(chosen, 6)(model, context), autograph=False)()
+    tokens, scores, *_ = tf.function(lambda: Search(chosen, 6)(model, context), autograph=False)()
     tokens, scores = tokens.numpy(), scores.numpy()
     assert tokens.shape == (4, 6, 6) and (np.diff(scores) <= 0).all() and (scores > -1e3).all()
     for row in tokens.reshape(-1, 6).tolist():
         words = [word for word in row if word > 2]
         assert words[0] == 4 and 3 not in words and words[-1] != 5
         assert len(words) >= 2 and len(set(words)) == len(words)
+
+
+def test_log_probs_of_words_are_those_of_the_model_at_any_temperature():
+    model, context, _ = worlds.random_world(3, images=3, vocab=9, end=0.5)
+    found = Search(options(beam=3, temperature=0.5), 6)(model, context)
+    words = word_log_probs(model, context, tf.reshape(found.tokens, [-1, 6]))
+    np.testing.assert_allclose(
+        found.word_log_probs, tf.reshape(words, found.tokens.shape), atol=1e-4
+    )
+    assert not np.allclose(found.log_probs, tf.reduce_sum(found.word_log_probs, -1), atol=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +119,7 @@ def test_consensus_chooses_the_sample_of_highest_expected_cider(cider):
     gains = cider.similarities(listed, cider.references(listed)).numpy()[0]  # [choice, truth]
     chosen = options(search="sample", samples=400, order="consensus")
     search = Search(chosen, 3, Consensus(cider))
-    tokens, scores, _ = search(model, context, tf.range(4, dtype=tf.int64))
+    tokens, scores, *_ = search(model, context, tf.range(4, dtype=tf.int64))
     assert (np.diff(scores) <= 0).all()
     other = 0
     for image, table in enumerate(tables):

@@ -90,7 +90,7 @@ def test_beam_search_finds_the_released_captions(arrays, model, context):
 
     `tests/convert_test.py` finds them in a graph.
     """
-    tokens, scores, _ = searches.beam_search(model, context, 3, LENGTH, length_power=1.0)
+    tokens, scores, *_ = searches.beam_search(model, context, 3, LENGTH, length_power=1.0)
     expected, logps = sentences(arrays, "beam")
     np.testing.assert_array_equal(tokens, expected)
     lengths = (expected > 0).sum(-1) + 1  # SOS counts
@@ -118,7 +118,7 @@ def test_beam_search_of_the_ensemble(arrays, members, inputs):
     ensemble = models.Ensemble(members)
     expected, logps = sentences(arrays, "ens_beam")
     context = ensemble.encode(inputs)
-    tokens, scores, _ = searches.beam_search(
+    tokens, scores, *_ = searches.beam_search(
         ensemble, context, 3, expected.shape[-1], length_power=1.0
     )
     np.testing.assert_array_equal(tokens, expected)

@@ -33,7 +33,7 @@ def traced(model, options):
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         context = model.encode({"features": features, "mask": mask})
         if draws is None:
-            tokens, scores, _ = beams.beam_search(model, context, LENGTH, options)
+            tokens, scores, *_ = beams.beam_search(model, context, LENGTH, options)
             logps = word_log_probs(model, context, tf.reshape(tokens, [-1, LENGTH]))
             logps = tf.reshape(logps, tf.shape(tokens))
             return {"tokens": tokens, "scores": scores, "log_probs": logps}

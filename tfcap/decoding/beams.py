@@ -27,6 +27,7 @@ class _Beams(NamedTuple):
       words: int32 [B K], the last word of each hypothesis.
       ended: bool [B, K], whether the hypothesis has its end mark.
       tokens: int32 [B, K, T], the words so far, PAD behind them.
+      log_probs: float32 [B, K, T], the log-probability of each word under the model, 0 at PAD.
       cache: the cache of the model, every leaf [B K, ...].
     """
 
@@ -35,6 +36,7 @@ class _Beams(NamedTuple):
     words: tf.Tensor
     ended: tf.Tensor
     tokens: tf.Tensor
+    log_probs: tf.Tensor
     cache: Tree
 
 
@@ -43,7 +45,7 @@ def beam_search(
     context: Tree,
     max_length: int,
     options: Options = UNCONSTRAINED,
-) -> tuple[tf.Tensor, tf.Tensor, Tree]:
+) -> tuple[tf.Tensor, tf.Tensor, Tree, tf.Tensor]:
     """Finds the most probable captions by keeping the K best hypotheses of each image.
 
     At each position every hypothesis is extended by every word, and the K best extensions are kept.
@@ -63,12 +65,14 @@ def beam_search(
         and excludes no word.
 
     Returns:
-      A tuple of three values:
+      A tuple of four values:
 
       * the captions of each image, best first: tokens int32 [B, K, T], PAD after the end mark;
       * their scores, float32 [B, K]: summed natural log-probabilities after `normalise_by_length`.
         If fewer than K captions exist, the scores of the others are about -1e9;
-      * the cache of the model at the end of the captions, a nest of tensors [B K, ...].
+      * the cache of the model at the end of the captions, a nest of tensors [B K, ...];
+      * the natural log-probability of each word and of the end mark, float32 [B, K, T], 0 at PAD.
+        It is that of the model, whatever the temperature and the constraints.
     """
     size = options.beam // options.groups
     retire = options.finished == "retire"
@@ -80,10 +84,12 @@ def beam_search(
 
     def body(index, state, pool):
         logits, cache = model.step(context, state.cache, state.words, index)
-        logp = log_probs(logits / options.temperature if options.temperature != 1 else logits)
+        plain = logp = log_probs(logits)
+        if options.temperature != 1:
+            logp = log_probs(logits / options.temperature)
         words_so_far = tf.reshape(state.tokens, [-1, max_length])
         logp = apply_constraints(logp, words_so_far, index, options)
-        state = _advance(state._replace(cache=cache), logp, index, options)
+        state = _advance(state._replace(cache=cache), logp, plain, index, options)
         if retire:
             done = state.ended | (index == max_length - 1)
             finished = state._replace(scores=tf.where(done, state.scores, 2 * NEVER))
@@ -115,20 +121,23 @@ def _begin(cache, size, max_length):
         words=tf.fill([groups * size], BOS),
         ended=tf.fill([groups, size], False),
         tokens=tf.zeros([groups, size, max_length], tf.int32),
+        log_probs=tf.zeros([groups, size, max_length]),
         cache=cache,
     )
 
 
 def _in_order(state, max_length, options):
-    """Returns the tokens, scores without penalties, and cache of the hypotheses, best first."""
+    """Returns what `beam_search` does of the hypotheses, best first; scores without penalties."""
     beam = options.beam
     scores = tf.reshape(state.scores + state.penalties, [-1, beam])
     tokens = tf.reshape(state.tokens, [-1, beam, max_length])
+    logps = tf.reshape(state.log_probs, [-1, beam, max_length])
     scores = normalise_by_length(scores, tokens, options)
     if not options.length_power and options.groups == 1:
-        return tokens, scores, state.cache  # they are in order already
+        return tokens, scores, state.cache, logps  # they are in order already
     scores, order = tf.math.top_k(scores, beam)
-    return tf.gather(tokens, order, batch_dims=1), scores, take(state.cache, _rows(order, beam))
+    tokens, logps = (tf.gather(values, order, batch_dims=1) for values in (tokens, logps))
+    return tokens, scores, take(state.cache, _rows(order, beam)), logps
 
 
 def _rows(order, beam):
@@ -136,10 +145,11 @@ def _rows(order, beam):
     return tf.reshape(tf.range(tf.shape(order)[0])[:, None] * beam + order, [-1])
 
 
-def _advance(state, logp, index, options):
+def _advance(state, logp, plain, index, options):
     """Extends every hypothesis by one word and selects the best in each group of each image.
 
-    `logp` [N, V] are the log-probabilities of the words at position `index`.
+    `logp` [N, V] are the log-probabilities of the words at position `index` that the search goes
+    by, and `plain` [N, V] are those of the model.
     """
     beam = state.scores.shape[-1]
     size = logp.shape[-1]
@@ -153,9 +163,14 @@ def _advance(state, logp, index, options):
     else:
         scores, words, origin, penalties = _extend_groups(state, logp, options)
     state = _select(state, origin, beam)
+    flat = _rows(origin, beam) * size + tf.reshape(words, [-1])  # the places in `plain`
+    chosen = tf.reshape(tf.gather(tf.reshape(plain, [-1]), flat), tf.shape(words))
+    chosen = tf.where(words == PAD, 0.0, chosen)
+    logps = put(state.log_probs, chosen[..., None], index, axis=2)
     tokens = put(state.tokens, words[..., None], index, axis=2)
     ended = state.ended | (words == EOS)
-    return _Beams(scores, penalties, tf.reshape(words, [-1]), ended, tokens, state.cache)
+    last = tf.reshape(words, [-1])
+    return _Beams(scores, penalties, last, ended, tokens, logps, state.cache)
 
 
 def _extend(scores, logp):
@@ -208,6 +223,7 @@ def _select(state, order, beam):
         tf.gather(state.words, rows),
         tf.gather(state.ended, order, batch_dims=1),
         tf.gather(state.tokens, order, batch_dims=1),
+        tf.gather(state.log_probs, order, batch_dims=1),
         take(state.cache, rows),
     )
 
@@ -228,6 +244,7 @@ def _best(first, second, beam):
         join(first.words, second.words),
         tf.concat([first.ended, second.ended], 1),
         tf.concat([first.tokens, second.tokens], 1),
+        tf.concat([first.log_probs, second.log_probs], 1),
         tf.nest.map_structure(join, first.cache, second.cache),
     )
     order = tf.math.top_k(both.scores, beam).indices

@@ -27,11 +27,14 @@ class Found(NamedTuple):
         `normalise_by_length`, or the results of a `Consensus`.
       log_probs: the summed natural log-probabilities of the words and of the end mark, float32
         [B, K]; those of a beam search come from the logits divided by the temperature.
+      word_log_probs: the natural log-probability of each word and of the end mark under the model,
+        float32 [B, K, T], 0 at PAD.
     """
 
     tokens: tf.Tensor
     scores: tf.Tensor
     log_probs: tf.Tensor
+    word_log_probs: tf.Tensor
 
 
 class Consensus(tf.Module):
@@ -138,17 +141,20 @@ class Search(tf.Module):
           The captions as the call returns them.
         """
         if draws is None:
-            tokens, scores, _ = beam_search(model, context, self.max_length, self.options)
-            return Found(tokens, scores, scores * length_measure(tokens, self.options))
+            tokens, scores, _, of_words = beam_search(model, context, self.max_length, self.options)
+            sums = scores * length_measure(tokens, self.options)
+            return Found(tokens, scores, sums, of_words)
         shape = (self.options.samples, self.max_length)
         rows = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
         tokens, logps = sample(model, context, self.max_length, rows, self.options)
-        tokens = tf.reshape(tokens, [-1, *shape])
+        tokens, of_words = tf.reshape(tokens, [-1, *shape]), tf.reshape(logps, [-1, *shape])
         sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
         if self.consensus is not None:
             scores = self.consensus(tokens)
         else:
             scores = normalise_by_length(sums, tokens, self.options)
         scores, order = tf.math.top_k(scores, self.options.samples)
-        tokens, sums = (tf.gather(values, order, batch_dims=1) for values in (tokens, sums))
-        return Found(tokens, scores, sums)
+        tokens, sums, of_words = (
+            tf.gather(values, order, batch_dims=1) for values in (tokens, sums, of_words)
+        )
+        return Found(tokens, scores, sums, of_words)

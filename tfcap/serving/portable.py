@@ -25,13 +25,7 @@ from tfcap import files, segmentation
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.backbones.views import Views
-from tfcap.decoding.constraints import log_probs
-from tfcap.decoding.scores import word_log_probs
-from tfcap.ids import BOS, PAD
-from tfcap.layers.loops import loop
-from tfcap.layers.trees import Tree, put, repeat, without_slice_updates
-from tfcap.models.captioner import Captioner, RecurrentCaptioner
-from tfcap.models.ensemble import Ensemble
+from tfcap.layers.trees import without_slice_updates
 from tfcap.runs.run import Run
 from tfcap.serving import card
 from tfcap.serving.saved_model import CaptionServer
@@ -78,10 +72,11 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
     def from_features(features: tf.Tensor, mask: tf.Tensor, draws: tf.Tensor | None):
         context = model.encode({"features": features, "mask": mask})
         found = search.from_draws(model, context, draws)
-        tokens = found.tokens
-        flat = tf.reshape(tokens, [-1, tokens.shape[-1]])
-        logps = tf.reshape(_log_probs(model, context, flat), tf.shape(tokens))
-        results = {"tokens": tokens, "scores": found.scores, "log_probs": logps}
+        results = {
+            "tokens": found.tokens,
+            "scores": found.scores,
+            "log_probs": found.word_log_probs,
+        }
         if served.confidence is not None:
             results["confidences"] = served.confidence(features, mask, found)
         return results
@@ -113,35 +108,6 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
         traced = tf.function(function, autograph=False).get_concrete_function(**specs)
     owner.read = list(traced.variables)
     return Function(traced, specs, owner)
-
-
-def _log_probs(model: Captioner, context: Tree, tokens: tf.Tensor) -> tf.Tensor:
-    """Computes what `word_log_probs` does, without the lists of tensors of a recurrent `decode`.
-
-    LiteRT moves its memory for lists. With ai-edge-litert 2.3.0, XNNPACK then read from the old
-    place: an ensemble gave wrong captions from the second call on, in a quarter of all processes.
-    """
-    members = model.members if isinstance(model, Ensemble) else [model]
-    if not any(isinstance(member, RecurrentCaptioner) for member in members):
-        return word_log_probs(model, context, tokens)
-    length = tokens.shape[1]
-    cache = model.init_cache(context, length)
-    cache = repeat(cache, tf.shape(tokens)[0] // tf.shape(tf.nest.flatten(cache)[0])[0])
-
-    def body(index, words, logps, cache):
-        logits, cache = model.step(context, cache, words, index)
-        words = tokens[:, index]
-        logp = tf.gather(log_probs(logits), words, batch_dims=1)
-        logp = tf.where(words == PAD, 0.0, logp)
-        return index + 1, words, put(logps, logp[:, None], index, axis=1), cache
-
-    def goes_on(index, *_):  # past its end a caption has PAD alone, whose number is 0
-        return (index < length) & tf.reduce_any(tokens[:, tf.minimum(index, length - 1)] != PAD)
-
-    words = tf.fill([tf.shape(tokens)[0]], BOS)
-    state = (tf.constant(0), words, tf.zeros_like(tokens, tf.float32), cache)
-    *_, logps, _ = loop(goes_on, body, state, maximum_iterations=length)
-    return logps
 
 
 # ---- the directory -------------------------------------------------------------------------------

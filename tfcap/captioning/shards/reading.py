@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import glob
 import os
-import pathlib
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from tfcap.errors import UsageError
 from tfcap.files import read_bytes
 from tfcap.images import is_picture, is_picture_name
-from tfcap.preparing.sources.archives import tar_members
+from tfcap.preparing.sources.archives import incomplete, tar_members
 from tfcap.preparing.sources.entry import check_size
 from tfcap.preparing.sources.names import captions_of, columns_of
 from tfcap.preparing.sources.parquet import parquet_file, picture_column
@@ -69,7 +68,8 @@ class Shard:
         """Returns what changes when the shard changes; JSON can store it."""
         if self.pictures:
             return list(self.pictures)
-        return [os.path.getsize(self.path)]
+        found = os.stat(self.path)
+        return [found.st_size, found.st_mtime_ns]
 
 
 def shards_of(paths: Sequence[str]) -> list[Shard]:
@@ -157,7 +157,7 @@ def _reader_of(shard: Shard) -> Callable[[Shard], Iterator[Row]]:
 def _tar_rows(shard: Shard) -> Iterator[Row]:
     """Yields the pictures of a tar file of WebDataset: members with one key follow each other."""
     key, files = "", dict[str, bytes | str]()
-    for tar, info in tar_members(pathlib.Path(shard.path)):
+    for tar, info in tar_members(shard.path):
         folder, _, base = info.name.rpartition("/")
         stem, _, ending = base.partition(".")
         name = f"{folder}/{stem}" if folder else stem
@@ -180,7 +180,10 @@ def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes | str:
         return str(error)
     file = tar.extractfile(info)
     assert file is not None  # it is a regular file
-    return file.read()
+    try:
+        return file.read()
+    except tarfile.TarError as error:
+        raise incomplete(os.fsdecode(tar.name or ""), error) from None
 
 
 def _tar_row(key: str, files: dict[str, bytes | str]) -> Iterator[Row]:

@@ -296,10 +296,14 @@ def tar_members(path: str | os.PathLike) -> Iterator[tuple[tarfile.TarFile, tarf
             if file.read(512).strip(b"\0"):
                 raise tarfile.ReadError("unexpected end of data")
     except tarfile.TarError as error:
-        raise ValueError(
-            f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it "
-            "again."
-        ) from None
+        raise incomplete(path, error) from None
+
+
+def incomplete(path: str | os.PathLike, error: tarfile.TarError) -> ValueError:
+    """Returns the error to raise for a tar file that could not be read to its end."""
+    return ValueError(
+        f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it again."
+    )
 
 
 def _samples(path: pathlib.Path, left: collections.Counter[str]) -> Iterator[tuple[Sample, str]]:
