@@ -45,7 +45,7 @@ ALLOWED = {
     "objectives decoding data pretrained runs visualize",
     "training": "segmentation private_api errors ids gpus progress files layers metrics models "
     "objectives decoding data configs runs preparing visualize",
-    "serving": "segmentation ids files images layers metrics models decoding data backbones "
+    "serving": "segmentation files images layers metrics models decoding data backbones "
     "pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
     "captioning": "errors ids files images metadata models decoding data pretrained runs preparing "

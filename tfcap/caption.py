@@ -40,8 +40,9 @@ _WRITE_OPTIONS = (
 # Options, and the kinds of `write` that they have a meaning for.
 _KINDS_OF = {"extension": ("txt",), "captions": ("txt", "kohya"), "language": ("xmp", "embed")}
 _NOT_OF_SHARDS = (
-    "skip_existing overwrite min_score attention attention_kind json recursive rerank extension captions language".split()
-)
+    "skip_existing overwrite min_score attention attention_kind json recursive rerank extension "
+    "captions language"
+).split()
 
 
 @arguments

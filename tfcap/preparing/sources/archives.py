@@ -302,7 +302,8 @@ def tar_members(path: str | os.PathLike) -> Iterator[tuple[tarfile.TarFile, tarf
 def incomplete(path: str | os.PathLike, error: tarfile.TarError) -> ValueError:
     """Returns the error to raise for a tar file that could not be read to its end."""
     return ValueError(
-        f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it again."
+        f"{path} is not a complete, uncompressed tar file: {error}. Decompress it, or copy it "
+        "again."
     )
 
 
