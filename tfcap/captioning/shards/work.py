@@ -1,6 +1,7 @@
 """Captions the pictures of a shard, and says which shards are done."""
 
 import dataclasses
+import importlib
 import itertools
 import logging
 import os
@@ -86,9 +87,11 @@ class Work:
     def describe(self) -> None:
         """Sets `settings`, and captions a first picture.
 
-        LiteRT makes its copy of the weights only then, and processes that are copied later share
-        it.
+        Processes that are copied later share what is in memory then: LiteRT makes its copy of the
+        weights for the first picture, and pyarrow takes 60 MB.
         """
+        if self._kind == "parquet":
+            importlib.import_module("pyarrow.parquet")
         runtime = self.load().runtime
         black = np.zeros([8, 8, 3], np.uint8)
         runtime.caption([runtime.prepare(black)], [0])
