@@ -1,6 +1,7 @@
 """Reads the pictures of shards: tar files, Parquet files, and parts of folders."""
 
 import collections
+import contextlib
 import dataclasses
 import glob
 import os
@@ -60,16 +61,30 @@ class Shard:
         """Yields the pictures in their order; one after the other is in memory.
 
         Raises:
-          ValueError: the file is damaged.
+          ValueError: the file is damaged, or cannot be read.
         """
-        return _reader_of(self)(self)
+        with self._reading():
+            yield from _reader_of(self)(self)
 
     def state(self) -> list[Any]:
-        """Returns what changes when the shard changes; JSON can store it."""
-        if self.pictures:
-            return list(self.pictures)
-        found = os.stat(self.path)
-        return [found.st_size, found.st_mtime_ns]
+        """Returns what changes when the shard changes; JSON can store it.
+
+        Raises:
+          ValueError: a file cannot be found.
+        """
+        paths = [os.path.join(self.path, name) for name in self.pictures] or [self.path]
+        with self._reading():
+            found = [(os.path.basename(path), os.stat(path)) for path in paths]
+        return [[name, file.st_size, file.st_mtime_ns] for name, file in found]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(
+                f"{self.path} cannot be read: {error.strerror or error}. Check the file."
+            ) from None
 
 
 def shards_of(paths: Sequence[str]) -> list[Shard]:
@@ -111,12 +126,10 @@ def _shards_at(path: str) -> list[Shard]:
         return [_of_file(path)] if is_shard else []
     names = sorted(name for name in os.listdir(path) if name[0] != ".")
     files = [os.path.join(path, name) for name in names]
-    for found in (
-        [file for file in files if file.endswith(".tar")],
-        [file for file in files if _has_pictures(file)],
-    ):
-        if found:
-            return [_of_file(file) for file in found]
+    # Beside each tar file img2dataset has a Parquet file, which need not be opened.
+    found = [file for file in files if file.endswith(".tar")] or [*filter(_has_pictures, files)]
+    if found:
+        return [_of_file(file) for file in found]
     shards = _of_folder(path, names)
     for file in filter(os.path.isdir, files):
         shards += _of_folder(file, sorted(os.listdir(file)))
@@ -124,11 +137,15 @@ def _shards_at(path: str) -> list[Shard]:
 
 
 def _has_pictures(path: str) -> bool:
-    """True for a Parquet file with a column of pictures, which that of img2dataset may lack."""
+    """True for a Parquet file with a column of pictures, which that of img2dataset may lack.
+
+    True for a damaged one, too: it is a shard that cannot be read, and stops no other.
+    """
     if not path.endswith(".parquet"):
         return False
-    with parquet_file(path) as file:
+    with contextlib.suppress(ValueError), parquet_file(path) as file:
         return picture_column(file.schema_arrow) is not None
+    return True
 
 
 def _of_file(path: str) -> Shard:
@@ -197,15 +214,21 @@ def _tar_row(key: str, files: dict[str, bytes | str]) -> Iterator[Row]:
     texts = next((others[ending] for ending in _TEXTS if ending in others), b"")
     given = tuple(filter(None, texts.decode("utf-8", "replace").splitlines()))
     if not given and "json" in others:
-        try:
+        with contextlib.suppress(ValueError):
             values = json_row(others["json"].decode("utf-8-sig"))
-            given = captions_of(values, columns_of(tuple(values)).captions)
-        except ValueError:  # the picture gets a caption all the same
-            given = ()
+            given = _given(values, columns_of(tuple(values)).captions)
     if isinstance(content, str):
         yield Row(key, None, content, given, ending, others)
     else:
         yield Row(key, content, "", given, ending, others)
+
+
+def _given(values: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns the captions in a row; without those the picture gets a caption all the same."""
+    try:
+        return captions_of(values, columns)
+    except ValueError:  # such as a number
+        return ()
 
 
 # ---- Parquet files -------------------------------------------------------------------------------
@@ -214,7 +237,8 @@ def _tar_row(key: str, files: dict[str, bytes | str]) -> Iterator[Row]:
 def _parquet_rows(shard: Shard) -> Iterator[Row]:
     """Yields the pictures of a Parquet file.
 
-    The key is in a column of that name, or else it is the name of the picture or the row's number.
+    The key is in a column of that name, or else it is the name of the picture or the row's number;
+    the number also follows a name that an earlier row has, as where each picture is `image.jpg`.
     """
     with parquet_file(shard.path) as file:
         picture = picture_column(file.schema_arrow)
@@ -222,7 +246,7 @@ def _parquet_rows(shard: Shard) -> Iterator[Row]:
         columns = columns_of(tuple(file.schema_arrow.names))
         keys = [name for name in (*_KEYS, columns.id) if name in file.schema_arrow.names]
         names = [picture, *columns.captions, *keys]
-        number = -1
+        number, named = -1, set[str]()
         for batch in file.iter_batches(16, columns=list(dict.fromkeys(names))):
             for values in batch.to_pylist():
                 number += 1
@@ -232,8 +256,10 @@ def _parquet_rows(shard: Shard) -> Iterator[Row]:
                     path = os.path.basename(str(cell.get("path") or ""))
                     cell = cell.get("bytes")
                 stated = [values[name] for name in keys if values[name] is not None]
-                key = str(stated[0]) if stated else os.path.splitext(path)[0]
-                given = captions_of(values, columns.captions)
+                name = os.path.splitext(path)[0]
+                key = str(stated[0]) if stated else f"{name}-{number}" if name in named else name
+                named.add(name)
+                given = _given(values, columns.captions)
                 ending = os.path.splitext(path)[1][1:]
                 reason = _refusal(cell)
                 yield Row(key or str(number), None if reason else cell, reason, given, ending)
