@@ -5,15 +5,13 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 from PIL import Image
 
 from tfcap import files
 from tfcap.captioning.shards.reading import Row
-
-if TYPE_CHECKING:
-    pass
+from tfcap.images import is_picture_name
 
 ENDINGS = {"parquet": "parquet", "jsonl": "jsonl", "webdataset": "tar"}
 _ROWS = 1000  # of a row group
@@ -102,10 +100,15 @@ class _Table:
 
 
 class _Tar:
-    """A tar file with the picture as it was, its new caption, and all else in JSON."""
+    """A tar file with the picture as it was, its new caption, and all else in JSON.
+
+    Its names are unlike and have no dots, as WebDataset takes files of one name for one picture,
+    and cuts the name at a dot. The JSON has the key as it was.
+    """
 
     def __init__(self, tar: tarfile.TarFile):
         self._tar = tar
+        self._names: set[str] = set()
 
     def add(self, row: Row, values: dict[str, Any]) -> None:
         assert row.content is not None
@@ -117,8 +120,15 @@ class _Tar:
             entries = {}
         text = files.json_text({**entries, **values})
         new = {"txt": values["caption"].encode(), "json": text.encode()}
-        ending = row.ending or (Image.open(io.BytesIO(row.content)).format or "").lower()
-        for name, content in {ending: row.content, **row.files, **new}.items():
-            info = tarfile.TarInfo(f"{row.key}.{name}")  # without a time: equal runs, equal bytes
+        ending = row.ending
+        if not is_picture_name(f"x.{ending}"):
+            ending = (Image.open(io.BytesIO(row.content)).format or "").lower()
+        folder, slash, base = row.key.rpartition("/")
+        name = f"{folder}{slash}{base.replace('.', '_')}"
+        while name in self._names:
+            name += f"-{len(self._names)}"
+        self._names.add(name)
+        for kind, content in {ending: row.content, **row.files, **new}.items():
+            info = tarfile.TarInfo(f"{name}.{kind}")  # without a time: equal runs, equal bytes
             info.size = len(content)
             self._tar.addfile(info, io.BytesIO(content))
