@@ -23,8 +23,9 @@ from tfcap import captioning, cli, errors, pretrained, progress
 from tfcap.arguments import argument, arguments
 from tfcap.captioning import caption_files, inputs
 from tfcap.captioning.image_captioner import reads
+from tfcap.captioning.portable_model import cores
 from tfcap.captioning.shards import reading, work, writing
-from tfcap.files import LEFTOVERS, json_text, lock
+from tfcap.files import LEFTOVERS, is_remote, json_text, lock
 from tfcap.inference.rerank_arguments import RerankArguments
 from tfcap.metadata import MetadataError
 from tfcap.preparing import engine_choice, engines
@@ -43,6 +44,7 @@ _NOT_OF_SHARDS = (
     "skip_existing overwrite min_score attention attention_kind json recursive rerank extension "
     "captions language"
 ).split()
+_OF_SHARDS = ("engine", "workers")
 
 
 @arguments
@@ -72,8 +74,8 @@ class _Arguments(
         choices=engines.ENGINES,
     )
     workers: int = argument(
-        "Number of processes of `engine=local`; 0 is one for each core, or a single one for a "
-        "model that needs TensorFlow.",
+        "Number of processes of `engine=local`; 0 is one for each core with a LiteRT export, and a "
+        "single one with other models, which use all cores.",
         default=0,
         least=0,
     )
@@ -206,6 +208,8 @@ def _check(args: _Arguments, names: Sequence[str]) -> None:
             "`rerank=oracle` needs references. Use tfcap.evaluate, or `rerank=consensus`."
         )
     args.check_unsure()
+    if alone := [name for name in _OF_SHARDS if name in cli.values(_Arguments, given_only=True)]:
+        raise errors.UsageError(f"`{alone[0]}` needs `images`. Add it, or leave out `{alone[0]}`.")
     kinds = f"{', '.join(caption_files.KINDS[:-1])} or {caption_files.KINDS[-1]}"
     on_command_line = cli.values(_Arguments, given_only=True)
     if not args.write:
@@ -380,8 +384,11 @@ def _caption_shards(args: _Arguments, names: Sequence[str]) -> None:
         left = captions.left(shards)
         if done := len(shards) - len(left):
             print(f"{done} of {len(shards)} shards are captioned already")
-        light = "tensorflow" not in sys.modules
-        workers = min(args.workers or (os.cpu_count() or 1 if light else 1), len(left))
+        # A thread of LiteRT captions a picture, and nothing has further threads yet.
+        light = captioner.runtime.threads > 1 and "tensorflow" not in sys.modules
+        workers = min(args.workers or (cores() if light else 1), len(left))
+        if light and workers > 1:
+            captions.batch_size = 1
         fork = light and sys.platform == "linux"
         run_on = engine_choice.choose(args.engine, workers, options, fork)
         bar = progress.progress(run_on(captions, left), len(left), "captions", "shard")
@@ -400,6 +407,11 @@ def _check_shards(args: _Arguments, options: Sequence[str]) -> None:
     kinds = ", ".join(writing.ENDINGS)
     if len(args.write) != 1 or args.write[0] not in writing.ENDINGS or not args.out:
         raise errors.UsageError(f"`images` needs `write`, one of {kinds}, and `out`, a folder.")
+    if is_remote(args.out):
+        raise errors.UsageError(
+            f"`out={args.out}` is remote, but `images` needs a folder of this machine, or one that "
+            "is mounted. Copy the files when they are written."
+        )
     on_command_line = cli.values(_Arguments, given_only=True)
     if wrong := [name for name in _NOT_OF_SHARDS if name in on_command_line]:
         raise errors.UsageError(f"`{wrong[0]}` has no effect with `images`. Leave it out.")
@@ -412,18 +424,17 @@ def _check_shards(args: _Arguments, options: Sequence[str]) -> None:
 
 def _say_shards(captions: work.Work, shards: Sequence[reading.Shard], out: str) -> None:
     """Prints how many pictures have captions, and why others have none."""
-    pictures, failures, unread = 0, collections.Counter[str](), 0
+    unread = captions.left(shards)
+    pictures, failures = 0, collections.Counter[str]()
     for shard in shards:
-        if (found := captions.statistics(shard)) is None:
-            unread += 1
-            continue
-        pictures += found["pictures"]
-        failures.update(row["reason"] for row in found["failed"])
+        if shard not in unread and (found := captions.statistics(shard)):
+            pictures += found["pictures"]
+            failures.update(row["reason"] for row in found["failed"])
     print(f"{pictures - failures.total()} of {pictures} pictures have captions: {out}")
     for reason, count in failures.most_common(5):
         print(f"{count} x {reason}")
     if unread:
-        cli.fail(f"{unread} of {len(shards)} shards could not be read", 3)
+        cli.fail(f"{len(unread)} of {len(shards)} shards could not be read", 3)
 
 
 # ---- the captions --------------------------------------------------------------------------------

@@ -171,6 +171,57 @@ def test_a_damaged_shard_stops_no_other(tmp_path, caplog):
     assert "9 of 9 pictures have captions" in done.stdout
 
 
+def test_what_cannot_be_opened_stops_no_other_shard_and_is_told(tmp_path):
+    source = parquets(tmp_path / "in")
+    (source / "bad.parquet").write_bytes(b"half a file")
+    out = tmp_path / "out"
+    assert caption(source, out).returncode == 3
+    assert {path.name for path in out.glob("*.jsonl")} == {"00000.jsonl", "hub.jsonl"}
+    (source / "hub.parquet").write_bytes(b"now this, too")  # what it had is no longer counted
+    done = caption(source, out)
+    assert done.returncode == 3 and "2 of 3 shards could not be read" in done.stderr
+    assert "1 of 2 pictures have captions" in done.stdout
+    (source / "0.tar").symlink_to("nowhere.tar")
+    done = caption(source / "0.tar", tmp_path / "out2")
+    assert done.returncode == 3 and "1 of 1 shards could not be read" in done.stderr
+
+
+def test_a_shard_whose_captions_were_deleted_is_done_again(tmp_path):
+    run(tars(tmp_path / "in"), tmp_path / "out")
+    (tmp_path / "out" / "00001.jsonl").unlink()
+    (tmp_path / "out" / "00002_stats.json").write_text("{}")  # such as one of img2dataset
+    shards = reading.shards_of([str(tmp_path / "in")])
+    assert [s.name for s in work(tmp_path / "out").left(shards[:2])] == ["00001"]
+    with pytest.raises(UsageError, match="another model: None, not 'aoanet"):
+        work(tmp_path / "out").left(shards)
+
+
+def test_webdataset_keeps_pictures_with_like_names_apart(tmp_path):
+    (tmp_path / "in").mkdir()
+    paths = ["a.v1.jpg", "a.v2.jpg", "image.php", "image.php"]
+    image = [{"bytes": jpeg(n), "path": path} for n, path in enumerate(paths)]
+    table = pyarrow.table({"image": image, "caption": [1, 2, 3, 4]})  # numbers are no captions
+    pyarrow.parquet.write_table(table, tmp_path / "in" / "a.parquet")
+    captions, _ = run(tmp_path / "in", tmp_path / "out", "webdataset")
+    assert [row["key"] for row in captions["a"]] == ["a.v1", "a.v2", "image", "image-3"]
+    assert len(READERS["webdataset"].read(Source((tmp_path / "out",)))) == 4
+    with tarfile.open(tmp_path / "out" / "a.tar") as tar:
+        assert tar.getnames()[::3] == ["a_v1.jpg", "a_v2.jpg", "image.jpeg", "image-3.jpeg"]
+    table = pyarrow.table({"image": [jpeg(1), jpeg(2)], "key": ["1", "1"]})
+    pyarrow.parquet.write_table(table, tmp_path / "twice.parquet")
+    run(tmp_path / "twice.parquet", tmp_path / "out", "webdataset")
+    with tarfile.open(tmp_path / "out" / "twice.tar") as tar:
+        assert tar.getnames()[::3] == ["1.jpeg", "1-1.jpeg"]
+
+
+def test_a_picture_of_a_folder_that_changes_is_captioned_again(tmp_path):
+    source = folders(tmp_path / "in")
+    run(source, tmp_path / "out")
+    picture(source / "00001" / "2.jpg", 7)
+    shards = reading.shards_of([str(source)])
+    assert [shard.name for shard in work(tmp_path / "out").left(shards)] == ["00001-00000"]
+
+
 def caption(source, out, *flags):
     flags = ["--images", str(source), "--write=jsonl", "--out", str(out), *flags]
     return commands.run_command("tfcap.caption", *flags)
@@ -216,6 +267,24 @@ def test_changed_shards_are_done_again_and_other_settings_are_refused(tmp_path):
         work(tmp_path / "out", sentence=True).left(shards)
 
 
+def test_other_options_of_a_search_are_other_settings(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    shards = reading.shards_of([str(tars(tmp_path / "in"))])
+    first, second = (
+        Work(
+            Model(("flickr8k",), decoding=f"length_power={p}"), "jsonl", str(out), Wording(), 16, 1
+        )
+        for p in (0, 1)
+    )
+    first.describe()
+    first(shards[0])
+    assert first.left(shards) == shards[1:]
+    second.describe()
+    with pytest.raises(UsageError, match="another decoding: "):
+        second.left(shards)
+
+
 def test_samples_differ_between_shards_and_not_between_runs(tmp_path):
     model = Model(("flickr8k",), decoding="search=sample,samples=2")
     source = tmp_path / "in"
@@ -241,6 +310,7 @@ def test_samples_differ_between_shards_and_not_between_runs(tmp_path):
         (["--write=jsonl"], "`images` needs `write`"),
         (["--write=txt", "--out=o"], "`images` needs `write`, one of parquet, jsonl, webdataset"),
         (["--write=jsonl", "--out=o", "--overwrite"], "`overwrite` has no effect"),
+        (["--write=jsonl", "--out=gs://bucket/o"], "is remote"),
         (["--write=jsonl", "--out=in"], "is the folder of `images`"),
         (["--write=jsonl", "--out=o", "missing"], "`images=missing` has no tar files"),
         (["--write=jsonl", "--out=o", "in/00000.tar"], "2 shards with the name 00000"),
@@ -253,6 +323,11 @@ def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, flags, reason):
     assert done.returncode == 2
     plain = done.stderr.replace("--", "").replace("`", "")
     assert reason.replace("`", "") in plain
+
+
+def test_workers_without_shards_are_refused(tmp_path):
+    done = commands.run_command("tfcap.caption", picture(tmp_path / "1.jpg"), "--workers=2")
+    assert done.returncode == 2 and "--workers needs --images" in done.stderr
 
 
 def test_names_of_tar_members_may_have_dots_and_folders(tmp_path):

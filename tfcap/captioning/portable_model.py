@@ -85,7 +85,7 @@ class PortableModel:
 
     @property
     def threads(self) -> int:
-        return 1 if self._card["file"].endswith(".onnx") else min(_cores(), _MOST_THREADS)
+        return 1 if self._card["file"].endswith(".onnx") else min(cores(), _MOST_THREADS)
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class PortableModel:
         return self._captioner.caption(picture[None], seeds=[seed])
 
 
-def _cores() -> int:
+def cores() -> int:
     """The number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

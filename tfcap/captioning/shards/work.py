@@ -1,13 +1,16 @@
 """Captions the pictures of a shard, and says which shards are done."""
 
 import dataclasses
+import functools
 import importlib
 import itertools
+import json
 import logging
 import os
 import threading
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,7 @@ class Work:
       seed: for sampled captions; the captions of a shard depend on it and on the shard alone.
 
     Attributes:
+      batch_size: as above.
       settings: what the captions depend on; stands in the statistics of each shard.
     """
 
@@ -65,7 +69,7 @@ class Work:
         self._kind = kind
         self._out = out
         self._wording = wording
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._seed = seed
         self._captioner: captioning.ImageCaptioner | None = None
         self._loading = threading.Lock()
@@ -85,7 +89,7 @@ class Work:
         return self._captioner
 
     def describe(self) -> None:
-        """Sets `settings`, and captions a first picture.
+        """Sets `settings`, and captions a first picture with LiteRT.
 
         Processes that are copied later share what is in memory then: LiteRT makes its copy of the
         weights for the first picture, and pyarrow takes 60 MB.
@@ -93,18 +97,22 @@ class Work:
         if self._kind == "parquet":
             importlib.import_module("pyarrow.parquet")
         runtime = self.load().runtime
-        black = np.zeros([8, 8, 3], np.uint8)
-        runtime.caption([runtime.prepare(black)], [0])
+        if runtime.threads > 1:
+            black = np.zeros([8, 8, 3], np.uint8)
+            runtime.caption([runtime.prepare(black)], [0])
         paths = self._model.path or (pretrained.DEFAULT,)
         exports = [export for path in paths if (export := captioning.portable_directory(path))]
         cards = [files.read_json(os.path.join(export, CARD), "Export again.") for export in exports]
-        self.settings = {
+        settings = {
             "model": str(runtime),
             "file": [card["sha256"] for card in cards],
+            "decoding": runtime.decoding,
+            "dtype": self._model.dtype,
             "write": self._kind,
             "seed": self._seed,
             "wording": dataclasses.asdict(self._wording),
         }
+        self.settings = json.loads(files.json_text(settings))  # as a file has them
 
     def left(self, shards: Sequence[Shard]) -> list[Shard]:
         """Returns the shards that are not yet captioned, or that have changed since.
@@ -130,13 +138,11 @@ class Work:
             _log.warning("error: %s", error)
 
     def _caption(self, shard: Shard) -> None:
-        runtime = self.load().runtime
-        size = 1 if runtime.threads > 1 else self._batch_size
         failed: list[dict[str, str]] = []
         state, count = shard.state(), 0
         rows = enumerate(shard.rows())
         with opened(self._kind, self._path(shard, f".{ENDINGS[self._kind]}")) as file:
-            while part := list(itertools.islice(rows, size)):
+            while part := list(itertools.islice(rows, self.batch_size)):
                 count += len(part)
                 for row, outcome in zip(
                     (row for _, row in part), self._captions(shard, part), strict=True
@@ -157,10 +163,12 @@ class Work:
     def _captions(self, shard: Shard, part: Sequence[tuple[int, Row]]) -> list[Caption | Failure]:
         """Captions some rows of a shard, each with its number in it."""
         runtime = self.load().runtime
-        items = [
-            prepare(runtime, Picture(number, row.key, row.content, row.reason))
-            for number, row in part
-        ]
+        pictures = [Picture(number, row.key, row.content, row.reason) for number, row in part]
+        if len(pictures) > 1:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                items = list(pool.map(functools.partial(prepare, runtime), pictures))
+        else:  # a thread would have memory of its own
+            items = [prepare(runtime, pictures[0])]
         good = [item for item in items if isinstance(item, Prepared)]
         first = first_seed(self._seed) + (zlib.crc32(shard.name.encode()) << 20)
         seeds = [first + picture.position for picture, _ in good]
@@ -186,9 +194,9 @@ class Work:
 
     def _is_done(self, shard: Shard) -> bool:
         found = self.statistics(shard)
-        if found is None:
+        if found is None or not os.path.exists(self._path(shard, f".{ENDINGS[self._kind]}")):
             return False
-        old = found["settings"]
+        old = found.get("settings", {})
         if changed := [name for name, value in self.settings.items() if old.get(name) != value]:
             name = changed[0]
             raise UsageError(
@@ -196,4 +204,7 @@ class Work:
                 f"{old.get(name)!r}, not {self.settings[name]!r}. Give another `out`, or repeat "
                 "the command that wrote it."
             )
-        return found["input"] == shard.state()
+        try:
+            return found["input"] == shard.state()
+        except ValueError:  # it is gone
+            return False
