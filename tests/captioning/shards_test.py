@@ -1,5 +1,6 @@
 """Shards: each layout in and out, rows that fail, and commands that are killed and given again."""
 
+import contextlib
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from tfcap.captioning.caption_files import Wording
 from tfcap.captioning.shards import reading
 from tfcap.captioning.shards.work import Model, Work
 from tfcap.errors import UsageError
+from tfcap.files import lock
 from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.entry import Source
 
@@ -232,6 +234,15 @@ def files_of(out):
     return {path.name: path.read_bytes() for path in out.glob("[!.]*")}
 
 
+def wait_for_lock(out):
+    """Waits for processes that were killed: each has the lock until it is gone."""
+    for _ in range(300):
+        with contextlib.suppress(ValueError), lock(out, "caption", ""):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{out} is locked")
+
+
 @pytest.mark.slow
 def test_a_killed_command_goes_on_and_writes_the_same_bytes(tmp_path):
     """Kills the command and its processes in the midst of a shard."""
@@ -249,6 +260,7 @@ def test_a_killed_command_goes_on_and_writes_the_same_bytes(tmp_path):
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        wait_for_lock(out)
         assert len(list(out.glob("*_stats.json"))) < 8
     (out / ".tmp-1-abcdef12-00007.jsonl").write_text("half")
     done = caption(source, out)
