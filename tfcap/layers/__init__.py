@@ -10,6 +10,7 @@ from tfcap.layers import (
     positions,
     precision,
     recurrent,
+    relations,
     standardize,
     xlinear,
 )

@@ -4,71 +4,12 @@ Letters: B images, R regions, F feature width, L columns of labels, X = F - L wi
 M labels of relations.
 """
 
-import keras
-import tensorflow as tf
-from keras import layers, ops
+from keras import ops
 
-from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.relations import RelationGraph, relations_in
 from tfcap.models.captioner import add_embeddings, register
 from tfcap.models.updown import TopDownCaptioner
-
-
-class _RelationGraph(layers.Layer):
-    """A graph convolution: each region reads itself and the regions that it is related to.
-
-    y_i = g(W_l v_i) + sum_j s_ij sigmoid(a_s v_j + a[r_ij]) (W_s v_j + b[r_ij])
-                     + sum_j s_ji sigmoid(a_o v_j + a[r_ji]) (W_o v_j + b[r_ji]) + v_i
-
-    g(z) = sigmoid(a_l v_i + a') z, r_ij is the label of the relation from i to j, and s_ij is 1
-    where there is one. Both directions share b [M, X] and a [M, 1], which start at 0.
-
-    Args:
-      width: width of a region, X.
-      labels: number of labels, M, label 0 for no relation included.
-    """
-
-    def __init__(self, width: int, labels: int, **kwargs):
-        super().__init__(**kwargs)
-        self.width = width
-        self.labels = labels
-        self.loop = common.linear(width, width, "loop")
-        self.loop_gate = common.linear(width, 1, "loop_gate")
-        self.sub = common.linear(width, width, "sub", use_bias=False)
-        self.sub_gate = common.linear(width, 1, "sub_gate", use_bias=False)
-        self.obj = common.linear(width, width, "obj", use_bias=False)
-        self.obj_gate = common.linear(width, 1, "obj_gate", use_bias=False)
-
-    def build(self, *shapes):
-        zeros = keras.initializers.Zeros()
-        self.bias = self.add_weight(shape=(self.labels, self.width), initializer=zeros, name="bias")
-        self.gate_bias = self.add_weight(
-            shape=(self.labels, 1), initializer=zeros, name="gate_bias"
-        )
-
-    def call(self, x, relations):
-        """Returns y [B, R, X] for regions `x` [B, R, X] and `relations` int32 [B, R, R]."""
-        loop = self.loop(x) * ops.sigmoid(self.loop_gate(x))
-        objects = self._read(self.sub(x), self.sub_gate(x), relations)
-        subjects = self._read(self.obj(x), self.obj_gate(x), ops.swapaxes(relations, 1, 2))
-        return loop + objects + subjects + x
-
-    def _read(self, values, gates, relations):
-        """Sums the regions to which each region has a relation, one line of the equation.
-
-        Args:
-          values: regions after the map W, [B, R, X].
-          gates: regions after the map a, [B, R, 1].
-          relations: labels int32 [B, R, R].
-
-        Returns:
-          [B, R, X].
-        """
-        kinds = ops.one_hot(relations, self.labels, dtype=self.compute_dtype)  # [B, R, R, M]
-        gates = ops.swapaxes(gates, 1, 2) + ops.matmul(kinds, self.gate_bias)[..., 0]
-        weights = ops.sigmoid(gates) * ops.cast(relations > 0, self.compute_dtype)
-        shares = ops.sum(weights[..., None] * kinds, axis=2)  # [B, R, M]
-        return precision.matmul(self, weights, values) + precision.matmul(self, shares, self.bias)
 
 
 @register("gcn_lstm", small=dict(width=128, attention_width=64, regions=4))
@@ -142,7 +83,7 @@ class GCNLSTM(TopDownCaptioner):
         self.width = width
         self.labels = labels
         self.region_width = self.feature_dim - regions
-        self.graph = _RelationGraph(self.region_width, labels, name="graph")
+        self.graph = RelationGraph(self.region_width, labels, name="graph")
         self.region_dropout = Dropout(region_dropout, name="region_dropout")
         add_embeddings(self, width, word_dropout, 0.0, regions=False)
         self.add_decoder(
@@ -153,16 +94,9 @@ class GCNLSTM(TopDownCaptioner):
         features = inputs["features"]
         mask = inputs["mask"]
         x = ops.cast(features[..., : self.region_width], self.compute_dtype)
-        relations = self._relations(features[..., self.region_width :], mask)
+        relations = relations_in(features[..., self.region_width :], mask, self.labels)
         x = self.region_dropout(ops.relu(self.graph(x, relations)), training=training)
         return self.attended_context(x, mask)
-
-    def _relations(self, columns, mask):
-        """Returns the labels int32 [B, R, R] in `columns` [B, R, L]; padding has no relations."""
-        columns = ops.cast(ops.clip(ops.round(columns), 0, self.labels - 1), "int32")
-        count = ops.shape(columns)[1]
-        columns = tf.pad(columns, [[0, 0], [0, 0], [0, count]])[..., :count]
-        return ops.where(mask[:, :, None] & mask[:, None], columns, 0)
 
     def embed(self, tokens, training=False):
         return self.word_dropout(ops.relu(self.embed_tokens(tokens)), training=training)
