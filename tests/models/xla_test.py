@@ -1,4 +1,4 @@
-"""XLA compiles the gradients of ExpansionNet, and computes what TensorFlow computes.
+"""XLA compiles the gradients of ExpansionNet and HIP, and computes what TensorFlow computes.
 
 `layers/loops_test.py` and `training/task_test.py` compile recurrent systems.
 """
@@ -13,8 +13,9 @@ from tfcap.objectives import losses
 
 
 @pytest.mark.slow
-def test_xla_gives_the_same_gradients(batch):
-    model = make("expansionnet", seed=1)
+@pytest.mark.parametrize("name", ["expansionnet", "hip"])
+def test_xla_gives_the_same_gradients(name, batch):
+    model = make(name, seed=1)
     for layer in private_api.all_layers(model):
         if hasattr(layer, "rate"):  # XLA draws other masks
             layer.rate = 0.0

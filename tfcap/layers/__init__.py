@@ -12,5 +12,6 @@ from tfcap.layers import (
     recurrent,
     relations,
     standardize,
+    tree_lstm,
     xlinear,
 )

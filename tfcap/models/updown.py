@@ -42,20 +42,23 @@ class TopDownCaptioner(RecurrentCaptioner):
         input_dropout: float = 0.0,
         head_dropout: float = 0.5,
         attention_biases: bool = False,
+        mean_width: int | None = None,
     ) -> None:
         """Makes all layers after the embeddings of words and regions, as attributes.
 
         Args:
-          region_width: width of the regions that the attention reads, and of their mean.
+          region_width: width of the regions that the attention reads.
           attention_width: width of the additive attention.
           attention_dropout: dropout rate inside the attention, on the result of tanh.
           input_dropout: dropout rate on the input of the second LSTM.
           head_dropout: dropout rate on the output of the second LSTM, before the logits.
           attention_biases: whether all affine maps of the attention have biases. False gives a bias
             only to the map of the keys.
+          mean_width: width of the vector that the first LSTM reads, the `mean` of
+            `attended_context`; None means `region_width`.
         """
         width = self.output_width = self.width
-        self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
+        self.lstm1 = LSTMCell(width + (mean_width or region_width) + width, width, name="lstm1")
         self.attention = AdditiveAttention(
             region_width,
             width,
@@ -75,10 +78,11 @@ class TopDownCaptioner(RecurrentCaptioner):
         Args:
           x: regions [B, R, X]: R regions of width X for each of B images.
           mask: bool [B, R], False for padding.
-          mean: vector [B, X] that the first LSTM reads; None means the mean of `x` without padding.
+          mean: vector of each image that the first LSTM reads, [B, X] or of the `mean_width` of
+            `add_decoder`; None means the mean of `x` without padding.
 
         Returns:
-          A dictionary: `mean` [B, X]; `regions` [B, R, X], which are `x`; `keys` [B, R, A], the
+          A dictionary: `mean`; `regions` [B, R, X], which are `x`; `keys` [B, R, A], the
           keys of the attention, of width A; and `mask` bool [B, 1, R].
         """
         return {
