@@ -179,6 +179,7 @@ SYSTEMS = (
     ("att2in", "", "coco/att2in_xe"),
     ("lstm_a", "", "coco/lstm_a_xe"),
     ("gcn_lstm", "", "coco/gcn_lstm_xe"),
+    ("hip", "", "coco/hip_xe"),
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
 )

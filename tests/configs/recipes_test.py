@@ -198,7 +198,8 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
         options |= {key: min(options[key], 1) for key in options if key.endswith("_layers")}
         key = (params.task.model.type, params.task.max_length, json.dumps(options))
         if key not in built:
-            models.MODELS[params.task.model.type](9488, params.task.max_length, 2048, **options)
+            # Odd: two vectors, a parent and 36 labels for HIP.
+            models.MODELS[params.task.model.type](9488, params.task.max_length, 2049, **options)
             built.add(key)
         decoding.Options(**params.task.decoding.as_dict())
         config = params.trainer.optimizer_config

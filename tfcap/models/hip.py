@@ -26,13 +26,14 @@ class HIP(TopDownCaptioner):
     v_i are the features of region i, s_i those of its instance: the region without its background.
     The root of the tree is the image, with the mean of the regions as its input. The parent of a
     region is the image or another region, and each region has one leaf, its instance. Graph and
-    Graph' are `layers.relations.RelationGraph`s over the relations of the regions; with `regions=0`
-    there are none, nor the ReLU. Emb is the table of words. The base class `TopDownCaptioner` has
-    the equations of the LSTMs: it reads x and e_t, and g in the place of the mean of x.
+    Graph' are layers of the class `layers.relations.RelationGraph`, for the relations of the
+    regions; with `regions=0` there are none, nor the ReLU. Emb is the table of words. The base
+    class `TopDownCaptioner` has the equations of the LSTMs: it reads x and e_t, and g in the place
+    of the mean of x.
 
     The authors have released no code. Our reading: the input of the root; one attention, which
-    reads regions and instances joined; ReLU and dropouts as in GCN-LSTM; the same relations in both
-    graphs. docs/systems.md 4.17 has the reasons.
+    reads regions and instances joined; widths, ReLU and dropouts of GCN-LSTM; the same relations in
+    both graphs. docs/systems.md 4.17 has the reasons.
 
     A feature file has one row for each region: X features of the region, X features of its
     instance, the number of its parent, and L labels of relations, so F = 2 X + 1 + L. Rows are
@@ -72,7 +73,7 @@ class HIP(TopDownCaptioner):
     def __init__(
         self,
         *sizes: int,
-        width: int = 1000,
+        width: int = 1024,
         attention_width: int = 512,
         regions: int = 36,
         labels: int = 21,
@@ -154,7 +155,7 @@ def hierarchy(boxes, threshold: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     it with the largest overlap, if this is more than `threshold`, and else the image. The overlap
     of two boxes is their common area divided by the area of their union.
 
-    Our reading: all of it; the paper assigns regions by a threshold, and no code was released.
+    Our reading: the order, the overlap and the threshold (docs/systems.md 4.17).
 
     Args:
       boxes: corners x1, y1, x2, y2 of each region [R, 4], in any unit.
