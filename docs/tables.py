@@ -180,6 +180,7 @@ SYSTEMS = (
     ("lstm_a", "", "coco/lstm_a_xe"),
     ("gcn_lstm", "", "coco/gcn_lstm_xe"),
     ("hip", "", "coco/hip_xe"),
+    ("lbpf", "", "coco/lbpf_xe"),
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
 )

@@ -33,6 +33,7 @@ SIZES = {
     ),
     "gcn_lstm": dict(width=8, attention_width=6, regions=3, labels=4),
     "hip": dict(width=8, attention_width=6, regions=1, labels=3),
+    "lbpf": dict(width=8, attention_width=6),
     "lstm_a": dict(width=8, attributes=2),
     "mrnn": dict(embed_width=9, width=8, multimodal_width=12, word_dropout=0.2, head_dropout=0.2),
     "mrnn_shared": dict(embed_width=9, width=8, multimodal_width=12),

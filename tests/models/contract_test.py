@@ -23,6 +23,7 @@ INVARIANT = {
     "expansionnet_v2": ("mha/key/bias",),
     "gcn_lstm": (),
     "hip": (),
+    "lbpf": (),
     "lstm_a": (),
     "mrnn": (),
     "mrnn_shared": (),

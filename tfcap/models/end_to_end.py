@@ -92,6 +92,9 @@ class EndToEnd(Captioner):
     def step(self, context, cache, tokens, index, training=False):
         return self.captioner.step(context, cache, tokens, index, training)
 
+    def extra_loss(self, context, logits, targets):
+        return self.captioner.extra_loss(context, logits, targets)
+
     @property
     def vocabulary_axes(self):
         return self.captioner.vocabulary_axes

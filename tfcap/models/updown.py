@@ -32,7 +32,13 @@ class TopDownCaptioner(RecurrentCaptioner):
 
     The cache of `step` holds, for N rows (captions), the outputs `h1` and `h2` and the states `c1`
     and `c2` of the two LSTMs, each [N, D].
+
+    Attributes:
+      looks_back: whether the query of the attention is [h1_t; a_{t-1}] in place of h1_t. Then the
+        cache holds a_{t-1}, too: `attended` [N, X], for regions of width X.
     """
+
+    looks_back = False
 
     def add_decoder(
         self,
@@ -58,10 +64,11 @@ class TopDownCaptioner(RecurrentCaptioner):
             `attended_context`; None means `region_width`.
         """
         width = self.output_width = self.width
+        self.attended_width = region_width
         self.lstm1 = LSTMCell(width + (mean_width or region_width) + width, width, name="lstm1")
         self.attention = AdditiveAttention(
             region_width,
-            width,
+            width + region_width if self.looks_back else width,
             attention_width,
             biases=attention_biases,
             dropout=attention_dropout,
@@ -95,19 +102,24 @@ class TopDownCaptioner(RecurrentCaptioner):
     def init_cache(self, context, max_length):
         mean = context["mean"]
         empty = ops.zeros((ops.shape(mean)[0], self.width), mean.dtype)
-        return {name: empty for name in ("h1", "c1", "h2", "c2")}
+        cache = {name: empty for name in ("h1", "c1", "h2", "c2")}
+        if self.looks_back:
+            cache["attended"] = ops.zeros_like(context["regions"][:, 0])
+        return cache
 
     def recur(self, context, cache, words, training=False):
         mean = context["mean"]
         mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
         inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
         h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
+        query = ops.concatenate([h1, cache["attended"]], axis=-1) if self.looks_back else h1
         attended = self.attention(
-            h1, context["keys"], context["regions"], context["mask"], training=training
+            query, context["keys"], context["regions"], context["mask"], training=training
         )
         inputs = self.input_dropout(ops.concatenate([attended, h1], axis=-1), training=training)
         h2, c2 = self.lstm2(inputs, cache["h2"], cache["c2"])
-        return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
+        cache = {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
+        return h2, cache | ({"attended": attended} if self.looks_back else {})
 
 
 @register("updown", small=dict(width=128, attention_width=64))

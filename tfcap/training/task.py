@@ -210,7 +210,8 @@ class CaptionTask(base_task.Task):
 
         The loss is the mean over the words of all replicas, in nats per word. The penalty of the
         option `l2` is part of the gradient, but neither of the result nor of the metrics. A teacher
-        changes the loss (see `configs.schema.Teacher`), but not the perplexity.
+        (see `configs.schema.Teacher`) and the `extra_loss` of the model change the loss, but not
+        the perplexity.
 
         Args:
           inputs: a batch of `pipeline.training_batches`.
@@ -230,10 +231,11 @@ class CaptionTask(base_task.Task):
             words = part["tokens"][..., :-1]
             ramp = self.task_config.scheduled_sampling
             shape = tf.shape(words)
+            context = model.encode(part, training=True)
             if ramp.increase:
                 logits, words = scheduled_sampling(
                     model,
-                    model.encode(part, training=True),
+                    context,
                     tf.reshape(words, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
                     optim.sampling_probability(ramp, done),
                     part["seed"][0],
@@ -242,15 +244,15 @@ class CaptionTask(base_task.Task):
                 logits = tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
                 words = tf.reshape(words, shape)
             else:
-                logits = model(part | {"tokens": words}, training=True)
+                logits = model.decode_captions(context, words, training=True)
             total, count, sums = self._cross_entropy(logits, part["tokens"], 1)
-            if self.teacher is None:
-                return total, count, sums
-            config = self.task_config.teacher
-            taught = self.teacher.decode_captions(self.teacher.encode(part), words)
             targets = part["tokens"][..., 1:]
-            soft = losses.distillation(logits, taught, targets, config.temperature)
-            total = (1 - config.weight) * total + config.weight * soft
+            if self.teacher is not None:
+                config = self.task_config.teacher
+                taught = self.teacher.decode_captions(self.teacher.encode(part), words)
+                soft = losses.distillation(logits, taught, targets, config.temperature)
+                total = (1 - config.weight) * total + config.weight * soft
+            total += model.extra_loss(context, logits, targets)
             return total, count, sums | {"loss": (total, count)}
 
         return self.apply(objective, inputs, model, optimizer, metrics)
