@@ -181,6 +181,7 @@ SYSTEMS = (
     ("gcn_lstm", "", "coco/gcn_lstm_xe"),
     ("hip", "", "coco/hip_xe"),
     ("lbpf", "", "coco/lbpf_xe"),
+    ("rfnet", "", "coco/rfnet_xe"),
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
 )

@@ -65,6 +65,7 @@ ROWS = {
     "attention_lstm": Row("attention LSTM", "attention_lstm", {}, _ATTENTION),
     "updown": Row("Up-Down", "updown", {}, _ATTENTION, True),
     "lbpf": Row("LBPF", "lbpf", {}, _ATTENTION, True),
+    "rfnet": Row("RFNet", "rfnet", {}, _ATTENTION, True),
     "aoanet": Row("AoANet", "aoanet", self_critical=True),
     "xlan_row1": Row("X-LAN row 1 (conventional attention, no encoder)", "xlan", _ROW1, _ATTENTION),
     "xlan_row2": Row("X-LAN row 2 (X-Linear attention, no encoder)", "xlan", _ROW2),

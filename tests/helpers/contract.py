@@ -165,8 +165,7 @@ def check_gradients(model, batch, invariant=()):
     gradients = tape.gradient(loss, weights)
     assert {id(v.value) for v in model.trainable_variables} <= {id(v) for v in weights.values()}
     for name, gradient in gradients.items():
-        assert gradient is not None, f"{name} has no gradient"
-        size = tf.reduce_max(tf.abs(tf.convert_to_tensor(gradient))).numpy()
+        size = 0.0 if gradient is None else np.abs(tf.convert_to_tensor(gradient)).max()
         if name.endswith(tuple(invariant)):
             assert size < 1e-6, f"{name} should not matter, its gradient is {size}"
         else:

@@ -40,6 +40,36 @@ def test_the_records_have_the_features_and_boxes_of_the_files(photos):
             np.testing.assert_allclose(fields["boxes"].reshape(-1, 4), one.unit, atol=1e-6)
 
 
+@pytest.mark.parametrize("has_boxes", [True, False])
+def test_the_feature_sets_of_several_networks_are_joined(photos, has_boxes):
+    """Three rows of 6 and two of 4 numbers; the files of the second network lack an image."""
+    missing, second = 10, photos[0] / "second"
+    first = features.milvlg(photos[0] / "first", IMAGES)
+    second.mkdir()
+    narrow = {image: one for image, one in IMAGES.items() if image != missing}
+    for image, one in narrow.items():
+        boxes = {"boxes": one.unit[:2]} if has_boxes else {}
+        np.savez(second / f"{image}.npz", features=one.features[:2, :4], **boxes)
+    paths = {"features": str(first), "further_features": [str(second)]}
+    data = run(photos, images=None, **paths, max_skipped=1)
+    assert data.feature_dim == 7 and data.fingerprint["features"]["set_widths"] == [6, 4]
+    assert data.fingerprint["features"]["max_regions"] == 5
+    result = stored(data, "train") | stored(data, "val")
+    assert result.keys() == narrow.keys()
+    for image, fields in result.items():
+        rows = fields["features/data"].reshape(5, 7)
+        halves = IMAGES[image].features.astype(np.float16)
+        np.testing.assert_array_equal(rows[:3, :6], halves)
+        np.testing.assert_array_equal(rows[3:, :4], halves[:2, :4])
+        np.testing.assert_array_equal(rows[3:, 4:6], 0)
+        np.testing.assert_array_equal(rows[:, 6], [0, 0, 0, 1, 1])
+        if has_boxes:
+            boxes = IMAGES[image].unit[[0, 1, 2, 0, 1]]
+            np.testing.assert_allclose(fields["boxes"].reshape(5, 4), boxes, atol=1e-6)
+        else:
+            assert len(fields["boxes"]) == 0
+
+
 @pytest.mark.slow
 def test_vectors_of_whole_images_are_in_the_batches(photos):
     root = features.ruotianluo(photos[0] / "data", IMAGES)

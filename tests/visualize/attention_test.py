@@ -19,7 +19,8 @@ from tfcap.visualize.attention import attend
 VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
 CAPTIONS = ["a b c d", "", "i <unk> a"]
 COUNTS = (5, 3, 1)
-# Whether a system has attention to regions. Two of them have attention to words before it.
+# Whether a system has attention to regions. Two of them have attention to words before it; that of
+# RFNet reads what the stages before it have made of the regions.
 ATTENDS = {
     "attention_lstm": True,
     "updown": True,
@@ -28,6 +29,8 @@ ATTENDS = {
     "transformer": True,
     "expansionnet": True,
     "mrnn": False,
+    "lbpf": True,
+    "rfnet": False,
     "ensemble": True,
 }
 
@@ -124,8 +127,8 @@ def test_recording_does_not_change_logits(model, batch):
 @pytest.mark.slow
 def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
     members = [make(member, seed=1) for member in ("xlan", "updown")]
-    blind = make("mrnn", seed=1)
-    result = attend(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
+    blind = [make(member, seed=1) for member in ("mrnn", "rfnet")]
+    result = attend(models.Ensemble([*members, *blind]), VOCAB, inputs, boxes, CAPTIONS)
     each = [attend(member, VOCAB, inputs, boxes, CAPTIONS) for member in members]
     for one, *parts in zip(result, *each, strict=True):
         expected = np.mean([part.weights for part in parts], 0)

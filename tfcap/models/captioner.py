@@ -126,6 +126,8 @@ class Captioner(keras.Model):
         that has them must read the features in `encode` through `self.regions(inputs)`.
       reads_image: whether `encode` reads `image`, the vectors of whole images, instead of regions.
         If the data has no `image`, such a system reads the mean of the regions.
+      attends_to_regions: whether the last attention in `decode`, if there is one, reads the regions
+        of `features`. False if it reads something that is made of them.
       backbone: the `Backbone` that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
@@ -133,6 +135,7 @@ class Captioner(keras.Model):
     defaults: ClassVar[dict[str, Any]] = {}
     reads_order = False
     reads_image = False
+    attends_to_regions = True
     backbone: Backbone | None = None
 
     def __new__(cls, *sizes, **options):

@@ -32,7 +32,7 @@ from tfcap.preparing.engines import Engine, inline
 from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
 from tfcap.preparing.mirror import exchanged, with_mirrored
 from tfcap.preparing.pictures import Pictures, shorter_side
-from tfcap.preparing.ready import ReadyFeatures
+from tfcap.preparing.ready import FeatureSets, ReadyFeatures
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.shards import ShardInfo, ShardWriter, Task
 from tfcap.preparing.sources.entry import Entry
@@ -193,7 +193,7 @@ class _Preparation:
     def _say_plan(self, left: Mapping[str, Sequence[Entry]], skipped: int) -> None:
         """Says what will be written; `skipped` images of finished shards could not be used."""
         reader = self.reader
-        if isinstance(reader, ReadyFeatures):
+        if isinstance(reader, ReadyFeatures | FeatureSets):
             _log.info(f"features: {reader.about()}")
         regions = reader.regions * self.views
         _log.info(
@@ -228,12 +228,14 @@ class _Preparation:
     def _writer(self) -> ShardWriter:
         """Saves the weights of the backbone, and returns the `ShardWriter`."""
         images = self.settings.images
+        absolute = [[*map(files.absolute, paths)] for paths in self.settings.feature_sets]
         settings = dataclasses.replace(
             self.settings,
             out=files.absolute(self.out),
             captions=None,  # no shard depends on these files, only on the entries
             images=None if images is None else files.absolute(images),
-            features=[files.absolute(path) for path in self.settings.feature_paths] or None,
+            features=absolute[0] if absolute else None,
+            further_features=[path for paths in absolute[1:] for path in paths] or None,
         )
         probes = self.images[: shards.PROBES]
         return ShardWriter(settings, self.digest, probes, self._save_backbone())
@@ -392,6 +394,8 @@ class _Preparation:
         }
         if self.reader.image_dim is not None:
             features["image_dim"] = self.reader.image_dim
+        if isinstance(self.reader, FeatureSets):
+            features["set_widths"] = self.reader.set_widths
         return features
 
 

@@ -304,7 +304,8 @@ def check_images(settings: Settings, entries: Sequence[Entry]) -> None:
         path of `features` does not exist or has an unknown layout.
     """
     if settings.features is not None:
-        ready.recognise(settings.feature_paths)
+        for paths in settings.feature_sets:
+            ready.recognise(paths)
         return  # `ready.ReadyFeatures` looks for the first images under several names
     looked_for = [entry for entry in entries if entry.content is None][:FIRST]
     names = [entry.file_name for entry in looked_for]

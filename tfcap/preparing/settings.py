@@ -109,6 +109,11 @@ class Settings:
         "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
         default=None,
     )
+    further_features: Paths | None = argument(
+        "Features of the same images by other networks, behind those of `features`: a file or "
+        "directory for each network, with commas between them. `rfnet` reads such feature sets.",
+        default=None,
+    )
     min_count: int = argument(
         "Words that occur less often than this are left out of the vocabulary.", default=5
     )
@@ -192,6 +197,12 @@ class Settings:
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
         """The paths in `features`; empty if a backbone extracts the features."""
         return _paths(self.features)
+
+    @property
+    def feature_sets(self) -> list[tuple[pathlib.Path, ...]]:
+        """The paths of each feature set: those in `features`, then one set for a further path."""
+        further = [(path,) for path in _paths(self.further_features)]
+        return [self.feature_paths, *further] if self.features else []
 
     @property
     def chosen_columns(self) -> dict[str, str]:
@@ -294,6 +305,10 @@ class Settings:
                 "backbone, but `features` replaces the backbone. Leave them out, or leave out "
                 "`features`."
             )
+        if self.further_features and not self.features:
+            raise errors.UsageError(
+                "`further_features` needs `features`, the features of the first network. Give both."
+            )
         if self.flip and self.features:
             raise errors.UsageError(
                 "`flip` mirrors pictures before a backbone reads them, but `features` replaces the "
@@ -364,6 +379,9 @@ class Settings:
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }
+        if self.further_features:
+            further = map(self._relative_to_out, _paths(self.further_features))
+            result["further_features"] = list(further)
         if self.source not in ("auto", "karpathy"):
             result["source"] = self.source
         if splits is not None:

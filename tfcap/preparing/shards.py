@@ -22,7 +22,7 @@ from tfcap.backbones import DETECTOR, detector
 from tfcap.backbones.backbone import Backbone
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.preparing.pictures import ClipFeatures, DetectedRegions, Extracted, Pictures
-from tfcap.preparing.ready import ReadyFeatures
+from tfcap.preparing.ready import FeatureSets, ReadyFeatures
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources.entry import SPLITS, Entry
 from tfcap.preparing.sources.splits import FURTHER
@@ -31,7 +31,7 @@ FOLDER = ".shards"  # of the descriptions, in the prepared directory
 PROBES = 20  # images that are enough to find how feature files name the images
 _log = logging.getLogger(__name__)
 
-Reader = Pictures | ReadyFeatures  # both have `dim`, `image_dim`, `regions` and `read`
+Reader = Pictures | ReadyFeatures | FeatureSets  # all have `dim`, `image_dim`, `regions` and `read`
 
 
 class Task(NamedTuple):
@@ -59,17 +59,21 @@ def open_reader(
       backbone: the network, if it is loaded already; None loads it if there are no feature files.
 
     Returns:
-      A `Pictures` or a `ReadyFeatures`. The method `read` of both takes images and yields an
-      `Extracted` for each.
+      A `Pictures`, a `ReadyFeatures` or, for several feature sets, a `FeatureSets`. The method
+      `read` of all takes images and yields an `Extracted` for each.
     """
     if settings.features is not None:
-        return ReadyFeatures(
-            settings.feature_paths,
-            entries,
-            images=settings.images,
-            cache=settings.out,
-            frames=settings.frames,
-        )
+        readers = [
+            ReadyFeatures(
+                paths,
+                entries,
+                images=settings.images,
+                cache=None if number else settings.out,  # one set has an index there
+                frames=settings.frames,
+            )
+            for number, paths in enumerate(settings.feature_sets)
+        ]
+        return readers[0] if len(readers) == 1 else FeatureSets(readers)
     if settings.backbone_name == DETECTOR:
         network = backbone or detector.load(settings.weights or "")
         return DetectedRegions(settings.images, network, settings.objects)

@@ -531,12 +531,17 @@ def _mean_gradient(
     def over_replicas(count):
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
 
+    def gradient_of(tape, loss):
+        # Zeros for weights that only an `extra_loss` reads, in self-critical training.
+        values = [variable.value for variable in variables]
+        return tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
     if parts == 1 and not compiled:
         with tf.GradientTape() as tape:
             total, count, sums = objective(batch)
             mean = total / over_replicas(count)
             loss = scale(mean)
-        return tape.gradient(loss, variables), mean, sums
+        return gradient_of(tape, loss), mean, sums
 
     def summed(part):
         """Computes the gradients of the total of a part, the total, the count and the sums."""
@@ -544,7 +549,7 @@ def _mean_gradient(
         with tf.GradientTape() as tape:
             total, count, sums = objective(part)
             loss = scale(total / count)
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        gradients = [tf.convert_to_tensor(g) for g in gradient_of(tape, loss)]
         return [gradient * count for gradient in gradients], total, count, sums
 
     if compiled:

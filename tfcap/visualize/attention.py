@@ -226,8 +226,8 @@ def _has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
 def _attention(model, inputs, tokens) -> np.ndarray | None:
     """Computes [B, T', R]: the last attention of each member, mean over heads and members.
 
-    The last attention of every system is that to the regions: attention to earlier words comes
-    before it. Returns None for a model without attention.
+    The last attention of most systems is that to the regions: attention to earlier words comes
+    before it. Returns None for a model without attention to regions.
     """
     context = model.encode(inputs)
     with recording() as records:
@@ -240,8 +240,10 @@ def _attention(model, inputs, tokens) -> np.ndarray | None:
         steps.setdefault(paths[id(record.layer)], []).append(record.weights.mean(1))
     last = {}
     for path, weights in steps.items():
-        first, member, *_ = path.split("/")
-        last[member if first == "members" else ""] = np.concatenate(weights, 1)
+        first, number, *_ = path.split("/")
+        member = model.members[int(number)] if first == "members" else model
+        if member.attends_to_regions:
+            last[member] = np.concatenate(weights, 1)
     return np.mean(list(last.values()), 0) if last else None
 
 
