@@ -40,6 +40,7 @@ SIZES = {
     "rfnet": dict(
         set_widths="3 5", width=8, attention_width=6, stage1_steps=2, stage2_steps=2, top_words=5
     ),
+    "sgae": dict(width=8, attention_width=6, dictionary=7),
     "show_tell": dict(width=8),
     "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
     "updown": dict(width=8, attention_width=6),
@@ -52,7 +53,7 @@ SIZES = {
 MEMBERS = ("attention_lstm", "updown")  # of the ensemble that keeps the contract, too
 
 # Released initial weights of U(-0.05, 0.05) leave next to nothing of an input at these widths.
-GAIN = {"mrnn_shared": 10, "rfnet": 5}
+GAIN = {"mrnn_shared": 10, "rfnet": 5, "sgae": 10}
 
 
 def make(name, seed, **options):

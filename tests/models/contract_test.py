@@ -32,6 +32,7 @@ INVARIANT = {
         "/alpha/bias",
         *(f"score_maps/{m}/{end}" for m in range(3) for end in ("kernel", "bias")),
     ),
+    "sgae": ("alpha/bias",),
     "show_tell": (),
     "transformer": ("/key/bias",),
     "updown": (),

@@ -31,5 +31,8 @@ def test_dropout_layers_and_rates(name):
 def layer_at(model, path):
     """The layer that the chain of attributes `path` leads to."""
     for key in path.split("/"):
-        model = model[int(key)] if key.isdigit() else getattr(model, key)
+        if isinstance(model, dict):
+            model = model[key]
+        else:
+            model = model[int(key)] if key.isdigit() else getattr(model, key)
     return model

@@ -16,6 +16,7 @@ from tfcap.models.gcn_lstm import GCNLSTM
 from tfcap.models.hip import HIP
 from tfcap.models.lbpf import LBPF
 from tfcap.models.rfnet import RFNet
+from tfcap.models.sgae import SGAE
 from tfcap.models.transformer import Transformer
 from tfcap.models.expansionnet import ExpansionNet
 from tfcap.models.expansionnet_v2 import ExpansionNetV2

@@ -128,11 +128,14 @@ class Captioner(keras.Model):
         If the data has no `image`, such a system reads the mean of the regions.
       attends_to_regions: whether the last attention in `decode`, if there is one, reads the regions
         of `features`. False if it reads something that is made of them.
+      phase_weights: starts of the names of weights that only some phases of training have. A run
+        that starts from a checkpoint of another phase keeps its own.
       backbone: the `Backbone` that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
 
     defaults: ClassVar[dict[str, Any]] = {}
+    phase_weights: ClassVar[tuple[str, ...]] = ()
     reads_order = False
     reads_image = False
     attends_to_regions = True

@@ -82,7 +82,8 @@ def restore_weights(
         checkpoint of each of the model's V words, int [V]. It is -1 for words that the checkpoint
         does not know; the weights of these words do not change.
       start: whether the weights are the start of another run. In this case the checkpoint may lack
-        the weights of a backbone; the backbone of `model` then keeps its weights.
+        the weights of a backbone, which then keeps its weights; and the checkpoint and `model` may
+        each lack the weights of a phase of training, see `Captioner.phase_weights`.
 
     Returns:
       The path of the checkpoint, without a file ending.
@@ -100,10 +101,13 @@ def restore_weights(
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         group = _group(reader)
+        for part in (PREFIX, *model.phase_weights) if start else ():
+            tensors = [key for key in shapes if key.startswith(_tensor_start(part, group))]
+            if not tensors:
+                weights = {n: weight for n, weight in weights.items() if not n.startswith(part)}
+            elif part != PREFIX and not any(name.startswith(part) for name in weights):
+                shapes = {key: shape for key, shape in shapes.items() if key not in tensors}
         _check_none_left(model.name, weights, path, shapes, group)
-        backbone = [name for name in weights if name.startswith(PREFIX)]
-        if start and not any(_tensor_name(name, group) in shapes for name in backbone):
-            weights = {n: weight for n, weight in weights.items() if n not in backbone}
         for name, variable in weights.items():
             shape = shapes.get(_tensor_name(name, group))
             expected = variable.shape.as_list()
@@ -194,10 +198,14 @@ def has_half_weights(checkpoint: str) -> bool:
     return any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items())
 
 
+def _tensor_start(name: str, group: str) -> str:
+    """Returns how the keys of the weights begin whose names begin with `name`; see below."""
+    return f"{group}/{name.replace('.', '..').replace('/', '.S')}"
+
+
 def _tensor_name(name: str, group: str) -> str:
     """Returns the key under which TensorFlow stores a weight of a dictionary in a checkpoint."""
-    escaped = name.replace(".", "..").replace("/", ".S")
-    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+    return f"{_tensor_start(name, group)}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def is_weight(tensor: str) -> bool:

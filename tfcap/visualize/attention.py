@@ -40,8 +40,8 @@ def attend(
     """Computes how much a captioner used each region of an image for each word of its caption.
 
     * `attention`: the attention weights over the regions in the decoder's last layer that has any,
-      mean over its heads; for an ensemble the mean over the members with attention. A model without
-      attention gives the contribution instead.
+      mean over its heads; for an ensemble the mean over the members with attention. A model that
+      attends to no regions, or also to other things, gives the contribution instead.
     * `contribution`: x_r . d log p(word) / d x_r for the features x_r of region r, positive parts
       only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713; our
       reading: the gradient is that of log-probabilities, and negative products count as 0).

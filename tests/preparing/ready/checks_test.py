@@ -36,3 +36,36 @@ def test_features_and_boxes_are_brought_into_one_form(arrays, size, boxes):
     if boxes is not None:
         np.testing.assert_allclose(read.boxes, boxes, atol=1 / 480)
         assert read.boxes.min() == 0 and read.boxes.max() == 1
+
+
+def test_a_scene_graph_stands_in_six_columns_behind_the_features():
+    """The label of an object, and an edge: start and end from 1, label; labels as thousands, rest.
+
+    Four edges need a fourth row, which has no region and no box.
+    """
+    edges = np.array([[0, 2, 12345], [2, -1, 7], [1, 1, 999], [0, -1, 1000]])
+    arrays = {"x": REGIONS, "boxes": UNIT, "graph": edges, "labels": np.array([65535, 4])}
+    read = checked(IMAGE, arrays)
+    np.testing.assert_array_equal(read.features[:, :4], [*REGIONS, np.zeros(4)])
+    expected = [[65, 535, 1, 3, 12, 345], [0, 4, 3, 0, 0, 7], [0, 0, 2, 2, 0, 999]]
+    np.testing.assert_array_equal(read.features[:, 4:], [*expected, [0, 0, 1, 0, 1, 0]])
+    np.testing.assert_array_equal(read.features, read.features.astype(np.float16))
+    np.testing.assert_allclose(read.boxes, [*UNIT, np.zeros(4)])
+
+
+@pytest.mark.parametrize(
+    "graph, labels, message",
+    [
+        ([[0.0, 1.0, 5.0]], [], "write integers graph"),
+        ([[0, 1]], [], r"int64 \[1, 2\]"),
+        ([[0, 3, 5]], [], "rows of objects from 0 to 2, "),
+        ([[-1, 0, 5]], [], "rows of objects"),
+        ([[0, 1, 0]], [], "ids of words from 1 to 65535"),
+        ([[0, 1, 5]], [1 << 16], "ids of words from 1 to 65535"),
+        ([[0, 1, 5]] * 2049, [], "at most 2048"),
+    ],
+)
+def test_a_scene_graph_that_fits_no_image_is_refused(graph, labels, message):
+    arrays = {"x": REGIONS, "graph": np.array(graph), "labels": np.array(labels, int)}
+    with pytest.raises(ValueError, match=message):
+        checked(IMAGE, arrays)

@@ -244,6 +244,14 @@ def bad_npz(path, **arrays):
     return folder
 
 
+def pickled(path):
+    """A released scene graph: a dictionary in an npy file."""
+    folder = features.folder(path / "a", IMAGES)
+    (folder / "9.npz").unlink()
+    np.save(folder / "9.npy", np.array({"rela_matrix": _Harmful()}, object), allow_pickle=True)
+    return folder
+
+
 def bad_line(path, number, value):
     fields = features.bottom_up_line(9, IMAGES[9], b"").split(b"\t")
     fields[number] = value(fields[number])
@@ -273,6 +281,11 @@ OUTSIDE = IMAGES[9].boxes + 50
         (lambda p: bad_npz(p, feat=GOOD, boxes=OUTSIDE, image_w=9, image_h=9), "inside the image"),
         (lambda p: bad_npz(p, feat=GOOD, num_boxes=4), "states 4 regions, but"),
         (lambda p: bad_npz(p, feat=np.array([_Harmful()])), "allow_pickle=False"),
+        (pickled, "a pickle, .* plain arrays into an npz file"),
+        (
+            lambda p: bad_npz(p, feat=GOOD, graph=np.array([[0, 99, 5]])),
+            "rows of objects from",
+        ),
         (lambda p: bad_line(p, 5, lambda text: text[:20]), "cut"),
         (without_fc, "cocobu_fc/9.npy"),
     ],

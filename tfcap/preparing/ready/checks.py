@@ -14,6 +14,7 @@ from tfcap.preparing.ready.layouts import (
     BOXES,
     COUNTS,
     FEATURES,
+    GRAPH,
     OTHERS,
     SHAPES,
     SIZES,
@@ -45,6 +46,15 @@ def checked(
 
     Boxes are corners x1, y1, x2, y2, in 0..1 or in pixels.
 
+    A scene graph, for the system `sgae`, becomes six numbers behind the features of each region,
+    see `_graph_columns`. It is in two arrays:
+
+    * `graph`, integers [E, 3]: of each of E edges the row of the object where it begins, the row of
+      the object to which it leads, from 0, and the id of its word in the vocabulary. -1 in place of
+      the second row makes the edge an attribute of the first.
+    * `labels`, integers [O]: of each object of a sentence the id of its word. The objects of an
+      image are its regions, which need no labels.
+
     Args:
       entry: the image.
       arrays: the arrays of the image by name, as `FeatureFiles.read` returns them.
@@ -74,6 +84,12 @@ def checked(
         dropped = unit is None
     elif unit is None and features.shape[1] == _VINVL_WIDTH:
         unit = _last_columns(features)
+    graph, labels = map(others.get, GRAPH)
+    if graph is not None:
+        columns = _graph_columns(graph, np.zeros(0, int) if labels is None else labels, features)
+        missing = ((0, len(columns) - len(features)), (0, 0))
+        features = np.hstack([np.pad(features, missing), columns])
+        unit = None if unit is None else np.pad(unit, missing)
     return Extracted(
         entry,
         np.asarray(features, np.float32),
@@ -82,6 +98,37 @@ def checked(
         dropped,
         image=_vector(others.get("image")),
     )
+
+
+def _graph_columns(graph: np.ndarray, labels: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Returns a scene graph as six columns of numbers that are exact as float16.
+
+    Row i has the label of object i (thousands, rest), the start of edge i, its end, and its label
+    (thousands, rest). Start and end are counted from 1; 0 means that there is none. There may be
+    more rows than regions.
+    """
+    objects = max(len(features), len(labels))
+    whole = graph.dtype.kind in "iu" and labels.dtype.kind in "iu"
+    if not whole or labels.ndim != 1 or graph.shape != (len(graph), 3):
+        raise ValueError(
+            f"the scene graph is {graph.dtype} {list(graph.shape)} with labels {labels.dtype} "
+            f"{list(labels.shape)}: write integers graph [edges, 3] and labels [objects]."
+        )
+    first, second, words = graph.T
+    ids = np.concatenate([labels, words])
+    rows_exist = (first >= 0).all() and (second >= -1).all() and (graph[:, :2] < objects).all()
+    rows = max(objects, len(graph))
+    if not rows_exist or not ((ids > 0) & (ids < 1 << 16)).all() or rows > 2048:
+        raise ValueError(
+            "the scene graph names objects or words that there cannot be, or is too large: write "
+            f"rows of objects from 0 to {objects - 1}, -1 as the end of an attribute, ids of words "
+            "from 1 to 65535, and at most 2048 objects and edges."
+        )
+    columns = np.zeros((rows, 6))
+    columns[: len(labels), :2] = np.stack(np.divmod(labels, 1000), axis=1)
+    columns[: len(graph), 2:4] = graph[:, :2] + 1
+    columns[: len(graph), 4:] = np.stack(np.divmod(words, 1000), axis=1)
+    return columns
 
 
 def _first(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray | None:

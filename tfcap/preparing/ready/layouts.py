@@ -40,7 +40,8 @@ SIZES = tuple(
     for width, height in (("w", "h"), ("width", "height"))
 )
 SHAPES = ("size", "image_size", "img_size", "im_size")  # height before width, as detectors have it
-OTHERS = (*BOXES, *COUNTS, "image", *SHAPES, *(name for pair in SIZES for name in pair))
+GRAPH = ("graph", "labels")  # edges and objects of a scene graph
+OTHERS = (*BOXES, *COUNTS, "image", *GRAPH, *SHAPES, *(name for pair in SIZES for name in pair))
 
 # Names of the columns of a tsv without a header, by their number.
 _COLUMNS: dict[int, tuple[str, ...]] = {
@@ -365,7 +366,8 @@ class Folder(FeatureFiles):
       [14, 14, F]. Beside that directory there may be `NAME_fc/ID.npy`, a vector of the whole image,
       and `NAME_box/ID.npy` [R, 4] in pixels.
 
-    Any of these files may also hold a vector of the whole image as the array `image`.
+    Any of these files may also hold a vector of the whole image as the array `image`, and a scene
+    graph as the arrays `graph` and `labels`, see `checks.checked`.
     """
 
     title = "one file per image"
@@ -440,7 +442,15 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[FeatureFiles], list[p
 
 def _read_arrays(content: bytes) -> Arrays:
     """Reads the bytes of an npz or npy file."""
-    arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    try:
+        arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise ValueError(
+            "the file is a pickle, which can run any program when it is read: write what it holds "
+            "as plain arrays into an npz file"
+        ) from None
     return {"feat": arrays} if isinstance(arrays, np.ndarray) else arrays
 
 
