@@ -182,6 +182,7 @@ SYSTEMS = (
     ("hip", "", "coco/hip_xe"),
     ("lbpf", "", "coco/lbpf_xe"),
     ("rfnet", "", "coco/rfnet_xe"),
+    ("sgae", "", "coco/sgae_xe"),
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
 )

@@ -67,6 +67,7 @@ ROWS = {
     "lbpf": Row("LBPF", "lbpf", {}, _ATTENTION, True),
     "rfnet": Row("RFNet", "rfnet", {}, _ATTENTION, True),
     "aoanet": Row("AoANet", "aoanet", self_critical=True),
+    "sgae": Row("SGAE, without scene graphs", "sgae", {}, _ATTENTION),
     "xlan_row1": Row("X-LAN row 1 (conventional attention, no encoder)", "xlan", _ROW1, _ATTENTION),
     "xlan_row2": Row("X-LAN row 2 (X-Linear attention, no encoder)", "xlan", _ROW2),
     "xlan_row3": Row("X-LAN row 3 (one X-Linear layer)", "xlan", _ROW3),

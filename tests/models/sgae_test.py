@@ -3,19 +3,25 @@
 `fixtures/golden_sgae.py` made the fixture, and says what its modes are.
 """
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import contract, parity, searches, small_models
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
-from tfcap import models
+from tfcap import configs, models, runs
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.importers import weights
+from tfcap.inference.decode import decode_split
 from tfcap.models.sgae import COLUMNS
+from tfcap.prepare import prepare
 from tfcap.preparing.ready import checked
 from tfcap.preparing.sources.entry import Entry
 from tfcap.runs import checkpoints
+from tfcap.training.stages import train
 from tfcap.visualize.attention import attend
 
 RETIRE = dict(finished="retire", suppress=(3,))
@@ -277,6 +283,72 @@ def test_a_phase_starts_from_the_one_before(tmp_path, graphs):
 def test_options_that_cannot_work_are_refused(options, width, message):
     with pytest.raises(ValueError, match=message):
         models.build("sgae", VOCABULARY, LENGTH, width, **options)
+
+
+COLOURS, SHAPES, PLACES = "red green blue".split(), "ball box cone".split(), "on under".split()
+WORDS = ["<pad>", "<bos>", "<eos>", "<unk>", "a", *COLOURS, *SHAPES, *PLACES]
+
+
+def scenes(folder):
+    """Captions of two coloured shapes, and files with the graphs of the sentences and the images.
+
+    The features of a region show the shape alone. Colour and place are in the graph.
+    """
+    rng = np.random.default_rng(1)
+    rows = []
+    for number in range(144):
+        colours, shapes = rng.integers(3, size=2), rng.integers(3, size=2)
+        place = PLACES[rng.integers(2)]
+        one, two = (f"a {COLOURS[c]} {SHAPES[s]}" for c, s in zip(colours, shapes, strict=True))
+        split = "train" if number < 128 else "val"
+        sentence = f"{one} {place} {two}"
+        rows.append({"image": f"{number}.jpg", "id": number, "caption": sentence, "split": split})
+        ids = [WORDS.index(SHAPES[s]) for s in shapes]
+        edges = [[i, -1, WORDS.index(COLOURS[c])] for i, c in enumerate(colours)]
+        graph = np.array([[0, 1, WORDS.index(place)], *edges])
+        regions = np.eye(3, dtype=np.float32)[shapes]
+        for name, arrays in (
+            ("sentence", dict(labels=np.array(ids), feat=np.zeros((1, 3), np.float32))),
+            ("image", dict(feat=regions)),
+        ):
+            (folder / name).mkdir(exist_ok=True)
+            np.savez(folder / name / f"{number}.npz", graph=graph, **arrays)
+    (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
+def test_sentences_teach_and_images_are_captioned_by_their_graphs(tmp_path):
+    """All three stages learn to name all five words; each starts from the one before."""
+    scenes(tmp_path)
+    start = ""
+    for number, phase in enumerate(("sentence", "sentence", "image")):
+        data = prepare(
+            tmp_path / f"data_{number}",
+            tmp_path / "captions.jsonl",
+            features=tmp_path / phase,
+            vocab=tmp_path / "vocab.txt",
+        )
+        sizes = dict(width=32, attention_width=16, dictionary=30 * (number > 0), graph=True)
+        rates = dict.fromkeys(["word_dropout", "region_dropout", "graph_dropout"], 0.0)
+        rates["phase"] = phase
+        task = {"data_dir": str(data), "max_length": 8, "init_checkpoint": start}
+        task |= {"model": {"sgae": sizes | rates}, "label_smoothing": 0.0, "metrics": ["CIDEr"]}
+        task["train_data"] = {"global_batch_size": 16, "captions_per_image": 1}
+        task["validation_data"] = {"global_batch_size": 16, "captions_per_image": 1}
+        schedule = {"name": "constant", "learning_rate": 0.01}
+        trainer = {"train_steps": 300, "validation_interval": 300, "steps_per_loop": 50}
+        trainer |= {"shown_images": 0, "optimizer_config": {"name": "adam", "schedule": schedule}}
+        params = configs.resolve("sgae", override=json.dumps({"task": task, "trainer": trainer}))
+        directory = str(tmp_path / f"run_{number}")
+        train(params, "sgae", directory)
+        start = f"{directory}/best_ckpt"
+        prepared = PreparedData.load(str(data))
+        captions = decode_split(runs.load(directory), prepared, "val", 16).captions
+        references = prepared.references("val")
+        right = [texts[0] in references[image] for image, texts in captions.items()]
+        assert np.mean(right) > (0.5, 0.1, 0.5)[number]  # by chance one in 162
 
 
 def distance(result, expected):

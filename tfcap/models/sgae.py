@@ -173,8 +173,9 @@ class SGAE(RecurrentCaptioner):
     run of the phase `sentence` and takes from it the words, the dictionary and the logits. The
     other weights are new.
 
-    The class follows the released code (docs/systems.md 4.12). The paper (Yang et al., CVPR 2019)
-    has no image in the phase `sentence`; there, the released code reads the mean of the regions.
+    The class follows the released code (docs/systems.md 4.16), which reads the mean of the regions
+    in the phase `sentence`, too. In the paper (Yang et al., CVPR 2019) an auto-encoder of sentences
+    has no image: features of zeros leave it out here.
 
     Row i of a feature file is the vector of region i, followed by six numbers of the scene graph:
     the label of object i (thousands, rest), the start of edge i, its end, and its label (thousands,
