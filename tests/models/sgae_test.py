@@ -8,12 +8,14 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert import interpreter
 from helpers import contract, parity, searches, small_models
-from helpers.sizes import FEATURES, LENGTH, VOCABULARY
+from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
 
-from tfcap import configs, models, runs
+from tfcap import configs, decoding, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
+from tfcap.decoding.search import Search
 from tfcap.importers import weights
 from tfcap.inference.decode import decode_split
 from tfcap.models.sgae import COLUMNS
@@ -21,6 +23,7 @@ from tfcap.prepare import prepare
 from tfcap.preparing.ready import checked
 from tfcap.preparing.sources.entry import Entry
 from tfcap.runs import checkpoints
+from tfcap.serving import portable, saved_model
 from tfcap.training.stages import train
 from tfcap.visualize.attention import attend
 
@@ -232,6 +235,33 @@ def test_attention_to_nodes_is_not_shown_as_that_to_regions(model, graphs):
     words = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", "a", "b"])
     boxes = np.tile([0.1, 0.1, 0.9, 0.9], (*graphs["mask"].shape, 1))
     assert attend(model, words, graphs, boxes, ["a b"] * len(boxes))[0].kind == "contribution"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["litert", "onnx"])
+def test_exported_files_read_scene_graphs(format, model, graphs, tmp_path):
+    words = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
+    search = Search(decoding.Options(beam=2), LENGTH)
+    function = portable.trace(saved_model.CaptionServer(model, words, search), 1, REGIONS)
+    if format == "litert":
+        content = portable.litert(function, "float32")
+        run = interpreter.Interpreter(model_content=content).get_signature_runner()
+    else:
+        onnxruntime = pytest.importorskip("onnxruntime")
+        path = str(tmp_path / "captioner.onnx")
+        pytest.importorskip("tfcap.serving.onnx_file").convert(function.traced, path)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+
+        def run(**inputs):
+            return dict(zip(names, session.run(names, inputs), strict=True))
+
+    for row, mask in zip(graphs["features"].numpy(), graphs["mask"].numpy(), strict=True):
+        inputs = {"features": row[None], "num_regions": np.int32([mask.sum()])}
+        expected = function.traced(**{name: tf.constant(x) for name, x in inputs.items()})
+        result = run(**inputs)
+        np.testing.assert_array_equal(result["tokens"], expected["tokens"])
+        assert distance(result["scores"], expected["scores"]) < 1e-4
 
 
 def test_a_graph_without_objects_is_finite_whatever_its_padding(graphs):
