@@ -171,6 +171,7 @@ def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_
     [
         ("xlan_xe", {1: 3.125e-8, 10000: 3.125e-4, 40000: 1.5625e-4}),
         ("aoanet_xe", {1: 2e-4, 33984: 2e-4, 33985: 1.6e-4, 283200: 2e-4 * 0.8**8}),
+        ("sgae_xe", {1: 2.048e-4, 5660: 2.048e-4, 5661: 1.6384e-4}),
         ("expansionnet_xe", {9001: 2e-7, 10000: 2e-4, 23614: 2e-4, 23615: 1.6e-4}),
         ("mrnn_tensorflow_xe", {1: 1.0, 310000: 1.0, 310001: 0.85, 320001: 0.7225}),
         ("xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),

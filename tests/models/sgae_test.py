@@ -18,7 +18,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.decoding.search import Search
 from tfcap.importers import weights
 from tfcap.inference.decode import decode_split
-from tfcap.models.sgae import COLUMNS
+from tfcap.models.sgae import COLUMNS, _read_graph
 from tfcap.prepare import prepare
 from tfcap.preparing.ready import checked
 from tfcap.preparing.sources.entry import Entry
@@ -262,6 +262,13 @@ def test_exported_files_read_scene_graphs(format, model, graphs, tmp_path):
         result = run(**inputs)
         np.testing.assert_array_equal(result["tokens"], expected["tokens"])
         assert distance(result["scores"], expected["scores"]) < 1e-4
+
+
+def test_labels_are_thousands_and_rest():
+    columns = np.float32([[[1, 5, 1, 0, 2, 999], [64, 0, 0, 0, 0, 0]]])
+    graph = _read_graph(columns, None, np.array([[True, True]]), 3000)
+    assert graph["objects"].numpy().tolist() == [[1005, 2999]]  # the last word in place of 64,000
+    assert graph["labels"].numpy().tolist() == [[2999, 0]]
 
 
 def test_a_graph_without_objects_is_finite_whatever_its_padding(graphs):

@@ -60,7 +60,7 @@ class _SceneGraph(common.Layer):
           training: whether dropout is on.
 
         Returns:
-          [B, 3 R, D]; zeros for nodes that a graph does not have.
+          [B, 3 R, D], also for the nodes that a graph does not have.
         """
         first, second, of = (ops.cast(graph[key], x.dtype) for key in ("from", "to", "of"))
         triples = ops.matmul(first, x), ops.matmul(second, x), labels
@@ -74,8 +74,7 @@ class _SceneGraph(common.Layer):
         pairs = self.attribute(ops.matmul(of, x), labels, training=training)
         attributes = ops.matmul(ops.swapaxes(of, 1, 2), pairs)
         attributes = attributes / ops.maximum(ops.sum(of, axis=1), 1)[..., None]
-        nodes = ops.concatenate([objects, relations, attributes], axis=1)
-        return nodes * ops.cast(graph["nodes"], x.dtype)[..., None]
+        return ops.concatenate([objects, relations, attributes], axis=1)
 
 
 class _Dictionary(common.Layer):
