@@ -185,6 +185,7 @@ SYSTEMS = (
     ("sgae", "", "coco/sgae_xe"),
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
+    ("ort", "", "coco/ort_xe"),
 )
 
 

@@ -17,6 +17,7 @@ from tfcap import configs, errors, runs
 from tfcap.backbones import detector, saved
 from tfcap.captioning.demo_page import Model
 from tfcap.data.prepared import PreparedData
+from tfcap.inference.decode import decode_split
 from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.training.stages import train
@@ -55,14 +56,18 @@ def prepared(few, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def region_run(small, prepared, tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("regions_run") / "run")
-    task = {**small["task"], "data_dir": prepared}
+    return trained("attention_lstm", small, prepared, tmp_path_factory)
+
+
+def trained(name, small, prepared, tmp_path_factory, **changes):
+    folder = str(tmp_path_factory.mktemp(f"{name}_run") / "run")
+    task = {**small["task"], "data_dir": prepared, **changes}
     # Two steps and one validation take less time than their graphs.
     graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
     trainer = {**small["trainer"], "train_steps": 2, "validation_interval": 2, "shown_images": 0}
     override = json.dumps({"task": task, "trainer": trainer | dict.fromkeys(graphs, False)})
     with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
-        train(configs.resolve("attention_lstm", override=override), "attention_lstm", folder)
+        train(configs.resolve(name, override=override), name, folder)
     return folder
 
 
@@ -178,3 +183,34 @@ def test_refused_settings(changes, message):
     values = {"images": "images", "backbone": "bottom_up", "weights": "a", "objects": True}
     with pytest.raises(errors.UsageError, match=message):
         Settings("out", "captions.json", **(values | changes)).checked()
+
+
+@pytest.mark.slow
+def test_a_system_that_reads_boxes_gets_them_in_data_python_and_savedmodel(
+    small, prepared, pictures, tmp_path_factory
+):
+    """Training read them, too: a batch of the data has other inputs than one of a grid."""
+    model = {"ort": {"width": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}}
+    folder = trained("ort", small, prepared, tmp_path_factory, model=model)
+    run, data = runs.load(folder), PreparedData.load(prepared)
+    assert data.input_specs.keys() == {"features", "mask", "boxes"}
+    captioner = tfcap.load(folder)
+    captions = captioner(pictures, attention="attention")
+    found = decode_split(run, data, "val", batch_size=2)
+    scores = [found.scores[image][0] for image in data.file_names("val")]
+    np.testing.assert_allclose([one.score for one in captions], scores, atol=1e-4)
+    export = tmp_path_factory.mktemp("export")
+    served = tfcap.load(captioner.export(export))(pictures)
+    np.testing.assert_allclose([one.score for one in served], scores, atol=1e-4)
+    for one in captions:
+        assert sum(one.log_probs) == pytest.approx(one.score, abs=1e-4)
+    [score] = captioner.score(pictures[0], str(captions[0]))[0]
+    assert score == pytest.approx(scores[0], abs=1e-3)
+
+    signature = tf.saved_model.load(str(export / "1")).signatures["features"]
+    batch = data.read("val", list(data.file_names("val")))
+    counts = tf.reduce_sum(tf.cast(batch["mask"], tf.int32), 1)
+    inputs = {"features": batch["features"], "num_regions": counts, "boxes": batch["boxes"]}
+    np.testing.assert_allclose(signature(**inputs)["scores"][:, 0], scores, atol=1e-4)
+    inputs["boxes"] = tf.zeros_like(batch["boxes"])  # a grid of cells
+    assert np.abs(signature(**inputs)["scores"][:, 0] - scores).max() > 1e-3

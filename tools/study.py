@@ -73,6 +73,7 @@ ROWS = {
     "xlan_row3": Row("X-LAN row 3 (one X-Linear layer)", "xlan", _ROW3),
     "xlan": Row("X-LAN", "xlan", {"encoder_layers": 4}, self_critical=True),
     "transformer": Row("Transformer", "transformer", self_critical=True),
+    "ort": Row("Object Relation Transformer", "ort", self_critical=True),
     "xtransformer": Row("X-Transformer", "xtransformer", self_critical=True),
     "expansionnet_base": Row("ExpansionNet's Base", "expansionnet", _BASE, _EXPANSION),
     "expansionnet": Row("ExpansionNet", "expansionnet", _VECTORS, _EXPANSION, True),
@@ -97,6 +98,7 @@ CLAIMS = (
     ("mrnn", "mrnn_recurrent"),
     ("aoanet", "updown"),
     ("xlan", "aoanet"),
+    ("ort", "transformer"),
 )
 
 

@@ -155,6 +155,7 @@ def test_regions_are_cut_and_shapes_static(data):
     assert {key: spec.shape.as_list() for key, spec in static.element_spec.items()} == {
         "features": [4, 5, WIDTH],
         "mask": [4, 5],
+        "boxes": [4, 5, 4],
         "tokens": [4, 3, 9],
         "id": [4],
     }

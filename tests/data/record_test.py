@@ -69,7 +69,7 @@ def test_the_vector_of_an_image_is_stored_beside_its_regions():
     parsed = parse(serialized(*made), WIDTH, image_dim=5)
     np.testing.assert_array_equal(parsed["image"], vectors.astype(np.float32))
     np.testing.assert_array_equal(parsed["features"][1], plain.features.astype(np.float32))
-    assert inputs_of(parsed).keys() == {"features", "mask", "image"}
+    assert inputs_of(parsed).keys() == {"features", "mask", "image", "boxes"}
     assert "image" not in parse(serialized(*made), WIDTH)
 
 

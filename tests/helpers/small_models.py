@@ -41,6 +41,7 @@ SIZES = {
         set_widths="3 5", width=8, attention_width=6, stage1_steps=2, stage2_steps=2, top_words=5
     ),
     "sgae": dict(width=8, attention_width=6, dictionary=7),
+    "ort": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
     "show_tell": dict(width=8),
     "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
     "updown": dict(width=8, attention_width=6),

@@ -27,6 +27,7 @@ INVARIANT = {
     "lstm_a": (),
     "mrnn": (),
     "mrnn_shared": (),
+    "ort": ("/key/bias",),
     # The scores are for the loss of training alone.
     "rfnet": (
         "/alpha/bias",
@@ -160,6 +161,7 @@ PRECISIONS = [
     ("gcn_lstm", "mixed_bfloat16", 0.1),
     ("hip", "mixed_float16", 0.02),
     ("mrnn_shared", "mixed_bfloat16", 0.1),
+    ("ort", "mixed_bfloat16", 0.1),
     ("rfnet", "mixed_float16", 0.02),
     ("transformer", "mixed_bfloat16", 0.1),
     ("updown", "mixed_float16", 0.02),

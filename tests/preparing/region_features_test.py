@@ -84,7 +84,7 @@ def test_vectors_of_whole_images_are_in_the_batches(photos):
             expected = [IMAGES[image].vector.astype(np.float16) for image in batch["id"].numpy()]
             np.testing.assert_array_equal(batch["image"], np.float32(expected))
     assert data.read("val", [20])["image"].shape == (1, 5)
-    assert data.input_specs.keys() == {"features", "mask", "image"}
+    assert data.input_specs.keys() == {"features", "mask", "image", "boxes"}
 
 
 @pytest.mark.slow

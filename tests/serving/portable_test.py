@@ -51,7 +51,7 @@ def server(name, **changes):
 def inputs(function, number):
     rng = np.random.default_rng(number)
     values = {
-        "features": rng.normal(size=(1, REGIONS, FEATURES)).astype(np.float32),
+        "features": rng.normal(size=function.inputs["features"].shape).astype(np.float32),
         "num_regions": np.array([1 + number % REGIONS], np.int32),
         "draws": rng.random((1, 4, LENGTH), np.float32),
     }
@@ -97,6 +97,19 @@ def check_equal(function, path):
 @pytest.mark.parametrize("name", [*small_models.SIZES, "ensemble"])
 def test_every_system_gives_the_captions_of_tensorflow(name, tmp_path):
     check_equal(folder_of(server(name), tmp_path), tmp_path)
+
+
+def test_the_box_of_a_region_stands_behind_its_features():
+    served = server("ort")
+    function = portable.trace(served, 1, REGIONS)
+    values = inputs(function, REGIONS - 1)
+    assert values["features"].shape == (1, REGIONS, FEATURES + 4)
+    features, boxes = np.split(values["features"], [FEATURES], axis=-1)
+    wanted = served.from_features(features, values["num_regions"], boxes=boxes)["scores"]
+    result = function.traced(**{name: tf.constant(value) for name, value in values.items()})
+    np.testing.assert_allclose(result["scores"], wanted, atol=1e-5)
+    without = served.from_features(features, values["num_regions"])["scores"]
+    assert np.abs(result["scores"] - without).max() > 1e-4
 
 
 @pytest.mark.parametrize("changes", CHANGES)

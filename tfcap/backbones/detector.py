@@ -423,6 +423,23 @@ class Detector(tf.Module):
             return regions
         return regions._replace(features=record.rounded(regions.features))
 
+    def fractions(self, images: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
+        """Turns boxes that `regions` found into fractions (0..1) of their pictures.
+
+        Args:
+          images: the pictures that `regions` read, float32 [B, long, long, 4].
+          boxes: boxes in pixels, float32 [B, R, 4].
+
+        Returns:
+          float32 [B, R, 4]. `resize` rounds the sides of a picture to whole pixels. If it makes the
+          picture smaller, the sides may therefore be a pixel longer or shorter here than they were.
+        """
+        shown = images[..., 3]  # the scale where the picture is, 0 beside it
+        sides = [tf.math.count_nonzero(shown[:, 0], 1), tf.math.count_nonzero(shown[:, :, 0], 1)]
+        sides = tf.cast(tf.stack(sides * 2, 1), tf.float32)
+        sides = tf.maximum(tf.round(sides / tf.maximum(shown[:, 0, :1], 1e-6)), 1.0)
+        return tf.clip_by_value(boxes / sides[:, None], 0.0, 1.0)
+
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled function that does what `regions` does."""
         signature = [tf.TensorSpec([None, *self.decoded_shape])]

@@ -379,8 +379,8 @@ class ImageCaptioner:
         """Yields the pictures of each batch and their scores float64 [B, S]."""
         for batch in _batches(self.runtime.trained, images, batch_size):
             if items := _without_failures(batch, strict):
-                features = self._features(items)
-                scores, note = self.runtime.trained.score(features, texts)
+                prepared = [item.content for item in items]
+                scores, note = self.runtime.trained.score(prepared, texts)
                 if note:
                     warnings.warn(note, stacklevel=3)
                 pictures = [item.picture._replace(content=None) for item in items]
@@ -507,7 +507,8 @@ class _LogProbs:
         values = self._batch.log_probs
         if values is None:
             trained = self._runtime.trained
-            values = trained.word_log_probs(self._batch.features, self._batch.captions)
+            batch = self._batch
+            values = trained.word_log_probs(batch.features, batch.captions, batch.boxes)
         self._batch = None  # its features are the largest part of what a caption keeps
         return values
 

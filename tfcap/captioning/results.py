@@ -204,8 +204,9 @@ class CaptionedBatch(NamedTuple):
       features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
         export made the captions.
       boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2
-        in pixels of the original picture. None if the regions are a grid, which has the same boxes
-        in every picture.
+        as fractions (0..1) of the picture; of an image with several pictures as
+        `backbones.views.Views.regions` returns them. None if the regions are a grid, which has the
+        same boxes in every picture.
       confidences: the confidence in each caption; None if the model was not calibrated.
     """
 

@@ -264,7 +264,7 @@ class TrainedRun:
     def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
         features, boxes = self._extract(tf.stack(prepared))
-        results = dict(self._search(features, tf.constant(seeds, tf.int64)))
+        results = dict(self._search(features, tf.constant(seeds, tf.int64), boxes))
         if self.run.vocab.joins:
             results["captions"] = self.run.vocab.detokenize(results["tokens"], joined=False)
         captions = _decoded(results)
@@ -295,13 +295,17 @@ class TrainedRun:
         return self.run.vocab.shown(caption)
 
     def word_log_probs(
-        self, features: tf.Tensor, captions: Sequence[Sequence[str]]
+        self,
+        features: tf.Tensor,
+        captions: Sequence[Sequence[str]],
+        boxes: tf.Tensor | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Computes the log-probability of each word of captions, and of the end of each caption.
 
         Args:
           features: the features of B pictures with R regions, float32 [B, R, F].
           captions: the captions of each picture. Pictures may have different numbers of captions.
+          boxes: the boxes of the regions as in `CaptionedBatch`, or None.
 
         Returns:
           For each picture and each of its captions the natural logarithms, one for each word and
@@ -314,7 +318,8 @@ class TrainedRun:
                 ids = [*self.run.vocab.ids(text.split()), EOS][:longest]
                 row[: len(ids)] = ids
         flat = tokens.reshape(-1, longest)
-        scores = self._score_words(features, tf.constant(flat)).numpy().reshape(tokens.shape)
+        inputs = self.server.inputs(features, boxes)
+        scores = self._score_words(inputs, tf.constant(flat)).numpy().reshape(tokens.shape)
         lengths = np.count_nonzero(tokens, axis=-1)
         return [
             [tuple(scores[b, k, : lengths[b, k]].tolist()) for k in range(len(texts))]
@@ -333,16 +338,17 @@ class TrainedRun:
             contributed to the word, by gradients.
 
         Returns:
-          For each picture and each of its captions an `Attended`. The boxes of a detector are in
-          pixels; `in_picture` makes them fractions of the picture.
+          For each picture and each of its captions an `Attended`. `in_picture` moves its boxes to
+          where they are in the whole picture.
         """
         rows = [row for row, texts in enumerate(captions) for _ in texts]
         features = tf.gather(batch.features, rows)
-        if batch.boxes is None:
+        found = None if batch.boxes is None else tf.gather(batch.boxes, rows)
+        if found is None:
             boxes = np.tile(self._backbone.boxes[None, : self.regions], (len(rows), 1, 1))
         else:
-            boxes = tf.gather(batch.boxes, rows).numpy()
-        inputs = {"features": features, "mask": self.server.mask(features)}
+            boxes = found.numpy()
+        inputs = self.server.inputs(features, found)
         flat = [text for texts in captions for text in texts]
         results = iter(attend(self.model, self.run.vocab, inputs, boxes, flat, kind))
         return [[next(results) for _ in texts] for texts in captions]
@@ -361,15 +367,15 @@ class TrainedRun:
             boxes = self._backbone.on_sheet(attended.boxes, sizes)
             return dataclasses.replace(attended, boxes=boxes[: self.regions])
         boxes = self._backbone.boxes_in(*sizes[0])
-        if boxes.ndim == 1:  # the sides of the picture, for a detector's boxes in pixels
-            boxes = np.clip(attended.boxes / boxes, 0, 1)
+        if boxes.ndim == 1:  # a detector, whose boxes already are fractions of the whole picture
+            boxes = attended.boxes
         return dataclasses.replace(attended, boxes=boxes[: self.regions])
 
-    def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
+    def score(self, prepared: Sequence[tf.Tensor], texts: Sequence[str]) -> tuple[np.ndarray, str]:
         """Computes how probable texts are as captions of pictures.
 
         Args:
-          features: the features of B pictures with R regions, float32 [B, R, F].
+          prepared: B prepared pictures, results of `prepare`.
           texts: S texts, as plain sentences.
 
         Returns:
@@ -382,12 +388,16 @@ class TrainedRun:
         from tfcap.inference.likelihood import PairScorer, encode_captions
 
         encoded = encode_captions(self.run.vocab, texts, self.model.max_length)
-        mask = self.server.mask(features)
+        inputs = self.server.inputs(*self._extract(tf.stack(prepared)))
         with self._scoring:
             if self._scorer is None:
-                self._scorer = PairScorer(self.model, self.model.feature_dim, encoded)
+                specs = {
+                    name: tf.TensorSpec([None, None, *value.shape[2:]], value.dtype)
+                    for name, value in inputs.items()
+                }
+                self._scorer = PairScorer(self.model, specs, encoded)
             self._scorer.use(encoded)
-            return self._scorer(features, mask), encoded.note()
+            return self._scorer(**inputs), encoded.note()
 
     def export(self, directory: str) -> str:
         """Writes a SavedModel into a new subdirectory, the next version such as `directory/2`.
@@ -402,9 +412,8 @@ class TrainedRun:
         features, boxes = self.server.regions(images)
         return features[:, : self.regions], None if boxes is None else boxes[:, : self.regions]
 
-    def _word_scores(self, features: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-        context = self.model.encode({"features": features, "mask": self.server.mask(features)})
-        return word_log_probs(self.model, context, tokens)
+    def _word_scores(self, inputs: dict[str, tf.Tensor], tokens: tf.Tensor) -> tf.Tensor:
+        return word_log_probs(self.model, self.model.encode(inputs), tokens)
 
 
 def _traced(function: Callable) -> Any:

@@ -109,6 +109,7 @@ def training_batches(
         `options.max_length`;
       * `id` int64 [B], the ids of the images;
       * `image` float32 [B, F2], the vectors of the whole images, of width F2, if the data has them;
+      * `boxes` float32 [B, R, 4], the boxes of regions, if `PreparedData.has_boxes`;
       * `references`, if `options.references` is given.
 
       Data with a backbone has `pictures` float32 [B, H, W, 3], of height H and width W, in place of
@@ -283,6 +284,8 @@ class _Assembler:
         }
         if "image" in parsed:
             result["image"] = tf.ensure_shape(parsed["image"], [size, self.data.image_dim])
+        if self.data.has_boxes:
+            result["boxes"] = tf.ensure_shape(parsed["boxes"], [size, most, 4])
         if self.options.references is not None:
             length = self.reference_length if pad else None
             shape = [size, self.most_captions, length]

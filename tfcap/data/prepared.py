@@ -23,7 +23,7 @@ import tensorflow as tf
 from tfcap import files, segmentation
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies, load_document_frequencies
-from tfcap.data.record import FAULT, parse, parse_pictures
+from tfcap.data.record import FAULT, inputs_of, parse, parse_pictures
 from tfcap.errors import did_you_mean
 
 FINGERPRINT = "dataset.json"
@@ -154,9 +154,10 @@ class PreparedData:
     def input_specs(self) -> dict[str, tf.TensorSpec]:
         """The shape and dtype of each input of a captioner, as `tf.TensorSpec` by name.
 
-        The inputs are `features` float32 [B, R, F], `mask` bool [B, R] and, if the data has vectors
-        of whole images, `image` float32 [B, F2], for B images of R regions. F is `feature_dim` and
-        F2 is `image_dim`; B and R are open (None).
+        The inputs are `features` float32 [B, R, F], `mask` bool [B, R] and, if the data has them,
+        the vectors of whole images, `image` float32 [B, F2], and the boxes of regions, `boxes`
+        float32 [B, R, 4], for B images of R regions. F is `feature_dim` and F2 is `image_dim`; B
+        and R are open (None).
         """
         specs = {
             "features": tf.TensorSpec([None, None, self.feature_dim]),
@@ -164,7 +165,19 @@ class PreparedData:
         }
         if self.image_dim is not None:
             specs["image"] = tf.TensorSpec([None, self.image_dim])
+        if self.has_boxes:
+            specs["boxes"] = tf.TensorSpec([None, None, 4])
         return specs
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether a captioner may read the boxes of regions, `boxes` of a batch.
+
+        They are those of a detector, or of ready-made features. A grid has the same boxes in every
+        picture, and the boxes of images with several pictures are places on a sheet.
+        """
+        made_by = self.fingerprint.get("backbone") or {}
+        return self.views == 1 and made_by.get("grid") is None
 
     @property
     def max_regions(self) -> int:
@@ -553,6 +566,17 @@ class PreparedData:
         return tf.function(
             self.backbone.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
         )
+
+    def inputs_of(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the entries of a batch that a captioner reads, see `record.inputs_of`.
+
+        Args:
+          batch: name of the entry -> tensor, as `parse` or the pipelines make batches.
+        """
+        inputs = inputs_of(batch)
+        if not self.has_boxes:
+            inputs.pop("boxes", None)
+        return inputs
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:

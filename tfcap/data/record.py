@@ -230,12 +230,13 @@ def parse_pictures(
 def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of a batch that a captioner reads.
 
-    They are `features`, `pictures`, `mask` and `image`, as far as the batch has them.
+    They are `features`, `pictures`, `mask`, `image` and `boxes`, as far as the batch has them.
 
     Args:
       batch: name of the entry -> tensor, as the functions of `data.pipeline` make batches.
     """
-    return {key: batch[key] for key in ("features", "pictures", "mask", "image") if key in batch}
+    names = ("features", "pictures", "mask", "image", "boxes")
+    return {key: batch[key] for key in names if key in batch}
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:

@@ -7,6 +7,15 @@
 """
 
 FAMILIES = (
-    *("xlan", "xtransformer", "updown", "expansionnet", "expansionnet_v2", "xmodaler", "aoanet"),
+    *(
+        "xlan",
+        "xtransformer",
+        "updown",
+        "expansionnet",
+        "expansionnet_v2",
+        "xmodaler",
+        "aoanet",
+        "ort",
+    ),
     "self_critical",
 )

@@ -260,6 +260,12 @@ def _aoanet(sizes: _Sizes) -> _Options:
     return {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
 
 
+def _ort(sizes: _Sizes) -> _Options:
+    inner = sizes("decoder/0/fc1/kernel", 1)
+    heads = sizes("encoder/0/geometry/weigh/kernel", 1)
+    return _transformer(sizes) | {"inner_width": inner, "heads": heads}
+
+
 def _expansionnet_v2(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
@@ -301,6 +307,7 @@ _SYSTEMS = {
     "gcn_lstm": _gcn_lstm,
     "transformer": _transformer,
     "aoanet": _aoanet,
+    "ort": _ort,
     "expansionnet": _expansionnet,
     "expansionnet_v2": _expansionnet_v2,
 }

@@ -165,8 +165,31 @@ _SELF_CRITICAL_UPDOWN: Names = (
     (r"^core\.lang_lstm", "lstm2"),
     *_SELF_CRITICAL,
 )
+# yahoo/object_relation_transformer, the code of the authors.
+_ORT: Names = (
+    (r"^model\.", ""),
+    (r"^att_embed\.0", "region_embed"),
+    (r"^tgt_embed\.0\.lut", "embed_tokens"),
+    (r"^generator\.proj", "head"),
+    (r"^(encoder|decoder)\.layers\.", r"\1."),
+    (r"^(encoder|decoder)\.norm", r"\1_norm"),
+    (r"^encoder\.(\d+)\.sublayer\.1\.norm", r"encoder.\1.ff_norm"),
+    (r"sublayer\.0\.norm", "self_norm"),
+    (r"sublayer\.1\.norm", "cross_norm"),
+    (r"sublayer\.2\.norm", "ff_norm"),
+    (r"^encoder\.(\d+)\.self_attn\.linears\.3", r"encoder.\1.output_map"),
+    (r"self_attn\.WGs", "geometry.weigh"),
+    (r"self_attn", "self_att"),
+    (r"src_attn", "cross_att"),
+    (r"linears\.0", "query"),
+    (r"linears\.1", "key"),
+    (r"linears\.2", "value"),
+    (r"linears\.3", "output_map"),
+    (r"feed_forward\.w_", "fc"),
+)
 NAMES: dict[str, Names] = {
     "aoanet": _AOANET,
+    "ort": _ORT,
     "xlan": _XLAN,
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
@@ -195,14 +218,15 @@ _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does 
 
 
 def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
-    """Splits the tensors `ctx2att` of AoANet, which hold two affine maps.
+    """Splits tensors that hold two affine maps here, and joins those of maps that are one here.
 
-    The first half of the rows becomes `ctx2att.value`, the map of attention values. The second half
-    becomes `ctx2att.key`, the map of attention keys.
+    * `aoanet`: the first half of the rows of `ctx2att` becomes `ctx2att.value`, the map of
+      attention values. The second half becomes `ctx2att.key`, the map of attention keys.
+    * `ort`: the maps `WGs.0`, `WGs.1`, ... of the heads become one map, `WGs`.
 
     Args:
       state: tensors by name.
-      family: one of `importers.FAMILIES`. Only the tensors of "aoanet" change.
+      family: one of `importers.FAMILIES`. The tensors of other families do not change.
 
     Returns:
       The tensors by name, with the new names.
@@ -213,6 +237,14 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
         if joined is not None and joined.ndim and len(joined) % 2 == 0:
             del parts[f"ctx2att.{leaf}"]
             parts[f"ctx2att.value.{leaf}"], parts[f"ctx2att.key.{leaf}"] = np.split(joined, 2)
+    heads = {key for key in parts if family == "ort" and re.search(r"\.WGs\.\d+\.\w+$", key)}
+    for key in sorted(heads):
+        start, head, leaf = key.rsplit(".", 2)
+        others = [f"{start}.{number}.{leaf}" for number in range(len(heads))]
+        if head == "0":
+            rows = [parts.pop(other) for other in others if other in heads]
+            if len({row.shape[1:] for row in rows}) == 1:
+                parts[f"{start}.{leaf}"] = np.concatenate(rows)
     return parts
 
 

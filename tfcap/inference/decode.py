@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfcap import progress
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import inputs_of
 from tfcap.decoding.sampling import image_seeds
 from tfcap.decoding.search import Found, Search
 from tfcap.metrics.results import Hypotheses
@@ -78,7 +77,9 @@ def decode_split(
     total = int(np.ceil(min(images, limit or images) / batch_size))
     with data.readable_errors():
         for batch in progress.progress(batches, total, f"decoding {split}"):
-            texts, results = decode(inputs_of(data.with_features(batch)), batch["id"])  # [B, K]
+            texts, results = decode(
+                data.inputs_of(data.with_features(batch)), batch["id"]
+            )  # [B, K]
             ids = batch["id"].numpy().tolist()
             for image, texts_of_image in zip(ids, texts.numpy(), strict=True):
                 captions[image] = [text.decode() for text in texts_of_image]

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tfcap import progress, segmentation
 from tfcap.data.prepared import PreparedData, stored_captions
-from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.scores import word_log_probs
@@ -123,15 +122,15 @@ def read_images(
 
     Yields:
       A dictionary for each batch: `features` float32 [B, R, F], R regions with vectors of width F,
-      and `mask` bool [B, R], False for padding. If the data has vectors of whole images, of width
-      F2, the dictionary also has `image` float32 [B, F2].
+      and `mask` bool [B, R], False for padding; and the further entries of
+      `PreparedData.input_specs`.
     """
     pad_regions = data.most_regions(max_regions)
     indices = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
     blocks = data.examples(split, indices).batch(batch_size)
     # AutoGraph would only rewrite the parser, which takes longer than all other tracing.
     parse = tf.autograph.experimental.do_not_convert(
-        lambda block: inputs_of(data.parse(block, pad_regions))
+        lambda block: data.inputs_of(data.parse(block, pad_regions))
     )
     with data.readable_errors():
         for block in blocks.map(parse).prefetch(1):
@@ -266,6 +265,7 @@ class PairScorer:
         if isinstance(specs, int):
             features = tf.TensorSpec([None, None, specs])
             specs = {"features": features, "mask": tf.TensorSpec([None, None], tf.bool)}
+        self._specs = specs
         self._encode = tf.function(
             lambda inputs: model.encode(inputs), input_signature=[dict(specs)], autograph=False
         )
@@ -329,7 +329,11 @@ class PairScorer:
             yield part, prefix_tree(tokens[part, : self.captions.words[part].max()])
 
     def __call__(
-        self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
+        self,
+        features: tf.Tensor,
+        mask: tf.Tensor,
+        image: tf.Tensor | None = None,
+        boxes: tf.Tensor | None = None,
     ) -> np.ndarray:
         """Computes log P(caption | image) of all captions for a batch of images.
 
@@ -338,6 +342,7 @@ class PairScorer:
           mask: bool [B, R], False for padding.
           image: vectors of the whole images, of width F2, float32 [B, F2]; None if the data has
             none.
+          boxes: boxes of the regions, float32 [B, R, 4]; None if they are not known.
 
         Returns:
           Natural logarithms, float32 [B, N], for the N captions of the scorer.
@@ -348,6 +353,8 @@ class PairScorer:
         inputs = {"features": features, "mask": mask}
         if image is not None:
             inputs["image"] = image
+        if "boxes" in self._specs:
+            inputs["boxes"] = tf.zeros((*np.shape(mask), 4)) if boxes is None else boxes
         context = self._encode(inputs)
         scores = np.zeros([len(mask), len(self.captions.words)], np.float32)
         for positions, captions in self.blocks(len(mask)):

@@ -250,7 +250,7 @@ def _compute(
         blocks = likelihood.read_images(data, split, range(size), _RECORDS, max_regions)
         label = f"vectors of {split}"
         for block in progress.progress(blocks, math.ceil(size / _RECORDS), label):
-            part = space.vectors(**block)
+            part = space.vectors(block["features"], block["mask"], block.get("image"))
             if vectors is None:
                 vectors = allocate((images, part.shape[1]))
             vectors[done : done + len(part)] = part

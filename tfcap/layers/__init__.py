@@ -5,6 +5,7 @@ from tfcap.layers import (
     common,
     dropout,
     expansion,
+    geometry,
     loops,
     multimodal,
     positions,

@@ -221,7 +221,9 @@ class MultiHeadAttention(CachedAttention):
         values = keys if values is None else values
         return self.split(self.key(keys)), self.split(self.value(values))
 
-    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+    def call(
+        self, query, keys, values=None, visible=None, training=False, keys_mask=None, bias=None
+    ):
         """Averages values, with more weight where the key matches the query.
 
         Letters: N rows (captions) of B images, G = N / B rows of one image, T queries of a row, S
@@ -239,6 +241,8 @@ class MultiHeadAttention(CachedAttention):
             if both are None, all keys may be read.
           training: whether dropout is on.
           keys_mask: bool [B, S], the Keras mask that `keys` carries, passed by Keras.
+          bias: float [B, H, G * T, S], numbers that are added to Q K^T / sqrt(d) before the
+            softmax; None adds nothing.
 
         Returns:
           The averages in the compute dtype and in the shape of `query`.
@@ -253,6 +257,8 @@ class MultiHeadAttention(CachedAttention):
         logits = ops.cast(
             precision.matmul(self, q * self.scale, ops.swapaxes(keys, -1, -2)), "float32"
         )
+        if bias is not None:
+            logits = logits + ops.cast(bias, "float32")
         if visible is not None:
             logits = ops.where(common.per_query(visible)[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
@@ -291,11 +297,13 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa = common.linear(2 * width, 2 * width, "aoa", dtype=self.dtype_policy)
         self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
-    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+    def call(
+        self, query, keys, values=None, visible=None, training=False, keys_mask=None, bias=None
+    ):
         """Computes the attention and its gate.
 
         The arguments and the shape of the result are those of `MultiHeadAttention.call`.
         """
-        attended = super().call(query, keys, values, visible, training, keys_mask)
+        attended = super().call(query, keys, values, visible, training, keys_mask, bias)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

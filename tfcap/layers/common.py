@@ -119,6 +119,36 @@ class LayerNorm(layers.LayerNormalization):
         return ops.cast(_normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("tfcap")
+class DeviationNorm(Layer):
+    """Layer normalisation that divides by the unbiased standard deviation plus 1e-6.
+
+    gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + 1e-6) + beta
+
+    The released code of AoANet and of the Object Relation Transformer uses this form. The usual
+    layer normalisation divides by D instead of D - 1, and adds the small number to the variance.
+    Statistics are float32.
+
+    Example:
+      >>> layer = DeviationNorm()
+      >>> print(layer(np.float32([[1, 3]])).numpy().round(2))
+      [[-0.71  0.71]]
+    """
+
+    def build(self, shape):
+        self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones", name="gamma")
+        self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
+
+    def call(self, x):
+        """Normalises the last axis of `x` [..., D]; the result has the same shape."""
+        x, gamma, beta = (ops.cast(value, "float32") for value in (x, self.gamma, self.beta))
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (x.shape[-1] - 1)
+        # The root of 0 has no gradient; a row of equal numbers stays 0.
+        deviation = ops.sqrt(ops.maximum(variance, 1e-30)) + 1e-6
+        return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
+
+
 def _normalise(x, gamma, beta, epsilon):
     """Normalises the last axis to mean 0 and variance 1, then multiplies by gamma and adds beta.
 

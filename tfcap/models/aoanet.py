@@ -14,28 +14,6 @@ from tfcap.layers.trees import repeat
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, register
 
 
-class _DeviationNorm(layers.Layer):
-    """Layer normalisation that divides by the unbiased standard deviation plus 1e-6.
-
-    gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + 1e-6) + beta
-
-    The released code uses this form. The usual layer normalisation divides by D instead of D - 1,
-    and adds the small number to the variance. Statistics are float32.
-    """
-
-    def build(self, shape):
-        self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones", name="gamma")
-        self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
-
-    def call(self, x):
-        x, gamma, beta = (ops.cast(value, "float32") for value in (x, self.gamma, self.beta))
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (x.shape[-1] - 1)
-        # The root of 0 has no gradient; a row of equal numbers stays 0.
-        deviation = ops.sqrt(ops.maximum(variance, 1e-30)) + 1e-6
-        return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
-
-
 class _RefinerLayer(layers.Layer):
     """One layer of the refiner: x + Dropout(AoA(LN x)), attention on attention of all regions.
 
@@ -49,7 +27,7 @@ class _RefinerLayer(layers.Layer):
 
     def __init__(self, width, heads, dropout, weight_dropout, block_dropout, **kwargs):
         super().__init__(**kwargs)
-        self.norm = _DeviationNorm(name="norm")
+        self.norm = common.DeviationNorm(name="norm")
         self.self_att = AttentionOnAttention(
             width, heads, dropout, weight_dropout=weight_dropout, name="self_att"
         )
@@ -147,9 +125,9 @@ class AoANet(RecurrentCaptioner):
             )
             for i in range(refiner_layers)
         ]
-        self.refiner_norm = _DeviationNorm(name="refiner_norm") if refiner_layers else None
+        self.refiner_norm = common.DeviationNorm(name="refiner_norm") if refiner_layers else None
         self.lstm = LSTMCell(2 * width, width, name="lstm")
-        self.query_norm = _DeviationNorm(name="query_norm")
+        self.query_norm = common.DeviationNorm(name="query_norm")
         self.attention = MultiHeadAttention(
             width, heads, weight_dropout, output=False, name="attention"
         )

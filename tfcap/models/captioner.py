@@ -130,6 +130,7 @@ class Captioner(keras.Model):
         of `features`. False if it reads something that is made of them.
       phase_weights: starts of the names of weights that only some phases of training have. A run
         that starts from a checkpoint of another phase keeps its own.
+      reads_boxes: whether `encode` reads `boxes`, the boxes of regions, if the data has them.
       backbone: the `Backbone` that computes the features of pictures inside `encode`; None for a
         captioner that reads features.
     """
@@ -138,7 +139,8 @@ class Captioner(keras.Model):
     phase_weights: ClassVar[tuple[str, ...]] = ()
     reads_order = False
     reads_image = False
-    attends_to_regions = True
+    attends_to_regions: bool = True
+    reads_boxes: bool = False
     backbone: Backbone | None = None
 
     def __new__(cls, *sizes, **options):
@@ -193,7 +195,9 @@ class Captioner(keras.Model):
         Args:
           inputs: dictionary with `features` float [B, R, F], F features of each of R regions of B
             images; `mask` bool [B, R], False for padded regions; and, if the data has them, `image`
-            [B, F], the vectors of whole images.
+            [B, F], the vectors of whole images, and `boxes` float32 [B, R, 4], the corners x1, y1,
+            x2, y2 of the regions as fractions (0..1) of the picture. An image whose boxes are not
+            known has zeros.
           training: whether dropout is on.
 
         Returns:

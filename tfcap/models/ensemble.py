@@ -57,6 +57,7 @@ class Ensemble(Captioner):
         width = first.feature_dim * (len(members) if side_by_side else 1)
         super().__init__(first.vocab_size, first.max_length, width, **kwargs)
         self.members = list(members)
+        self.reads_boxes = any(member.reads_boxes for member in members)
         self.side_by_side = side_by_side
         self.built = True
 

@@ -17,21 +17,20 @@ from tfcap.models.captioner import Captioner, register
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
 
-class _AttentionBlock(layers.Layer):
+class AttentionBlock(layers.Layer):
     """Attention block with a residual, normalised at the end: LN(x + Dropout(attention of x)).
 
     Args:
-      width: model width, D.
-      heads: number of attention heads, H.
-      weight_dropout: dropout rate on the attention weights.
+      attend: the attention, a layer named "attend".
       dropout: dropout rate on the attended values.
+      epsilon: small number that the normalisation adds to the variance.
     """
 
-    def __init__(self, width, heads, weight_dropout, dropout, **kwargs):
+    def __init__(self, attend: MultiHeadAttention, dropout: float, epsilon: float, **kwargs):
         super().__init__(**kwargs)
-        self.attend = MultiHeadAttention(width, heads, weight_dropout, name="attend")
+        self.attend = attend
         self.dropout = Dropout(dropout, name="dropout")
-        self.norm = common.layer_norm("norm", EPSILON)
+        self.norm = common.layer_norm("norm", epsilon)
 
     def call(self, x, keys, values, visible, training=False):
         """Returns [N, T, D] for `x` [N, T, D]; other arguments as in `MultiHeadAttention.call`."""
@@ -47,6 +46,12 @@ class _AttentionBlock(layers.Layer):
         return self.norm(x + self.dropout(attended, training=training))
 
 
+def _block(name, width, heads, weight_dropout, dropout):
+    """Makes an attention block of the baseline."""
+    attend = MultiHeadAttention(width, heads, weight_dropout, name="attend")
+    return AttentionBlock(attend, dropout, EPSILON, name=name)
+
+
 class _EncoderLayer(layers.Layer):
     """One encoder layer: self-attention of the regions, then the feed-forward block.
 
@@ -60,7 +65,7 @@ class _EncoderLayer(layers.Layer):
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.self_att = _block("self_att", width, heads, weight_dropout, dropout)
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, x, visible, training=False):
@@ -78,8 +83,8 @@ class _DecoderLayer(layers.Layer):
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
-        self.cross_att = _AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
+        self.self_att = _block("self_att", width, heads, weight_dropout, dropout)
+        self.cross_att = _block("cross_att", width, heads, weight_dropout, dropout)
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, past, regions, mask, training=False):
@@ -99,6 +104,10 @@ class _DecoderLayer(layers.Layer):
         y = self.self_att(y, keys, values, past, training=training)
         return self._finish(y, regions, mask, training)
 
+    def empty(self, rows, max_length):
+        """Returns the cache for the first call of `step`, as `MultiHeadAttention.empty` does."""
+        return self.self_att.attend.empty(rows, max_length)
+
     def step(self, y, cache, index, regions, mask, training=False):
         """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
         y, cache = self.self_att.step(y, cache, index, training)
@@ -110,8 +119,59 @@ class _DecoderLayer(layers.Layer):
         return self.ff_layer(y, training=training)
 
 
+class TransformerCaptioner(Captioner):
+    """Base class of captioners whose decoder is a stack of layers, as in a Transformer.
+
+    This class supplies `decode`, `init_cache` and `step`. A subclass supplies:
+
+    * the method `encode`, whose result is a dictionary. For B images with R regions it has
+      `regions`, a list with what each decoder layer reads of the regions; `encoded` [B, R, D], the
+      encoded regions; and `mask` bool [B, 1, R], False for padded regions;
+    * the methods `words` and `predict`;
+    * the attribute `decoder`, a list of layers with the methods `call`, `empty` and `step`, whose
+      arguments are those of the decoder layer in this module.
+
+    The cache of `step` is a list with the result of `empty` for each decoder layer: a pair (keys,
+    values), each [N, H, T, d], for N rows (captions) of up to T words and H heads of width d.
+    """
+
+    decoder: list[Any]
+
+    def words(self, tokens, positions, training=False):
+        """Returns the embedded words [N, T, D] of word ids `tokens` [N, T] at `positions` [T].
+
+        N is the number of captions, T the number of words of each, and D the model width.
+        """
+        raise NotImplementedError
+
+    def predict(self, y, training=False):
+        """Returns logits float32 [N, T, V] from the output [N, T, D] of the last decoder layer."""
+        raise NotImplementedError
+
+    def decode(self, context, tokens, training=False):
+        length = tokens.shape[1] or ops.shape(tokens)[1]
+        positions = ops.arange(length)
+        past = (positions[:, None] >= positions)[None]  # [1, T', T']
+        y = self.words(tokens, positions, training)
+        for layer, regions in zip(self.decoder, context["regions"], strict=True):
+            y = layer(y, past, regions, context["mask"], training=training)
+        return self.predict(y, training)
+
+    def init_cache(self, context, max_length):
+        rows = ops.shape(context["encoded"])[0]
+        return [layer.empty(rows, max_length) for layer in self.decoder]
+
+    def step(self, context, cache, tokens, index, training=False):
+        y = self.words(tokens[:, None], ops.reshape(index, (1,)), training)
+        caches = []
+        for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
+            y, new = layer.step(y, old, index, regions, context["mask"], training)
+            caches.append(new)
+        return self.predict(y, training)[:, 0], caches
+
+
 @register("transformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
-class Transformer(Captioner):
+class Transformer(TransformerCaptioner):
     """Transformer with sinusoidal position codes for words and no positions for regions.
 
     The class follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4). Layers
@@ -210,28 +270,10 @@ class Transformer(Captioner):
             "mask": mask,
         }
 
-    def decode(self, context, tokens, training=False):
-        length = tokens.shape[1] or ops.shape(tokens)[1]
-        positions = ops.arange(length)
-        past = (positions[:, None] >= positions)[None]  # [1, T', T']
-        y = self._words(tokens, positions, training)
-        for layer, regions in zip(self.decoder, context["regions"], strict=True):
-            y = layer(y, past, regions, context["mask"], training=training)
-        return self.head(self.head_dropout(y, training=training))
-
-    def init_cache(self, context, max_length):
-        rows = ops.shape(context["encoded"])[0]
-        return [layer.self_att.attend.empty(rows, max_length) for layer in self.decoder]
-
-    def step(self, context, cache, tokens, index, training=False):
-        y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
-        caches = []
-        for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
-            y, new = layer.step(y, old, index, regions, context["mask"], training)
-            caches.append(new)
-        return self.head(self.head_dropout(y, training=training))[:, 0], caches
-
-    def _words(self, tokens, positions, training):
+    def words(self, tokens, positions, training=False):
         """Embeds `tokens` [N, T'] at `positions` [T']: Dropout(LN(Emb + codes)), [N, T', D]."""
         words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)
+
+    def predict(self, y, training=False):
+        return self.head(self.head_dropout(y, training=training))

@@ -110,7 +110,8 @@ def _inputs(
 
     Returns:
       `image_bytes` object [B], or [B, P] for images of up to P pictures; or `features` float32
-      [B, R, F] and `num_regions` int32 [B]; and `seed` int64 [B] if the signature has it.
+      [B, R, F] and `num_regions` int32 [B]; and, if the signature has them, `boxes` float32
+      [B, R, 4] and `seed` int64 [B].
     """
     specs = function.structured_input_signature[1]
     inputs: dict[str, np.ndarray] = {}
@@ -122,6 +123,8 @@ def _inputs(
         shape = (size, regions, specs["features"].shape[-1])
         inputs["features"] = np.random.default_rng(size).normal(size=shape).astype(np.float32)
         inputs["num_regions"] = np.full(size, regions, np.int32)
+    if "boxes" in specs:
+        inputs["boxes"] = np.zeros((size, regions, 4), np.float32)
     if "seed" in specs:
         inputs["seed"] = np.arange(size, dtype=np.int64)
     return inputs

@@ -26,6 +26,7 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.backbones.views import Views
 from tfcap.layers.trees import without_slice_updates
+from tfcap.models.captioner import Captioner
 from tfcap.runs.run import Run
 from tfcap.serving import card
 from tfcap.serving.saved_model import CaptionServer
@@ -69,8 +70,13 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
     """
     model, search = served.model, served.search
 
-    def from_features(features: tf.Tensor, mask: tf.Tensor, draws: tf.Tensor | None):
-        context = model.encode({"features": features, "mask": mask})
+    def from_features(
+        features: tf.Tensor,
+        mask: tf.Tensor,
+        draws: tf.Tensor | None,
+        **boxes: tf.Tensor,
+    ):
+        context = model.encode({"features": features, "mask": mask, **boxes})
         found = search.from_draws(model, context, draws)
         results = {
             "tokens": found.tokens,
@@ -87,7 +93,11 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
 
     def from_padded(features: tf.Tensor, num_regions: tf.Tensor, draws: tf.Tensor | None = None):
         mask = tf.range(tf.shape(features)[1]) < num_regions[:, None]
-        return from_features(tf.where(mask[..., None], features, 0.0), mask, draws)
+        features = tf.where(mask[..., None], features, 0.0)
+        boxes = {}
+        if model.reads_boxes:
+            features, boxes["boxes"] = tf.split(features, [model.feature_dim, 4], axis=-1)
+        return from_features(features, mask, draws, **boxes)
 
     specs = {}
     if search.samples:
@@ -95,9 +105,8 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
         specs["draws"] = tf.TensorSpec(shape, tf.float32, "draws")
     if served.backbone is None:
         function: Callable[..., Any] = from_padded
-        specs["features"] = tf.TensorSpec(
-            [batch, regions, model.feature_dim], tf.float32, "features"
-        )
+        shape = [batch, regions, _width(model)]
+        specs["features"] = tf.TensorSpec(shape, tf.float32, "features")
         specs["num_regions"] = tf.TensorSpec([batch], tf.int32, "num_regions")
     else:
         function = from_images
@@ -108,6 +117,11 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
         traced = tf.function(function, autograph=False).get_concrete_function(**specs)
     owner.read = list(traced.variables)
     return Function(traced, specs, owner)
+
+
+def _width(model: Captioner) -> int:
+    """The numbers of a ready-made region: its features, then its box if the model reads boxes."""
+    return model.feature_dim + 4 * model.reads_boxes
 
 
 # ---- the directory -------------------------------------------------------------------------------
@@ -313,7 +327,7 @@ def _write_model(
     if run.vocab.joins:
         entries["joining"] = list(segmentation.JOINING)
     if served.backbone is None:
-        entries |= {"regions": _regions(run, served), "width": run.model.feature_dim}
+        entries |= {"regions": _regions(run, served), "width": _width(run.model)}
     else:
         entries |= _of_one_picture(served).resizing
     if served.views > 1:

@@ -116,7 +116,11 @@ class CaptionServer(tf.Module):
         return self.backbone
 
     def from_features(
-        self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        features: tf.Tensor,
+        num_regions: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        boxes: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         """Finds the captions of images from their features, as a graph function.
 
@@ -126,6 +130,8 @@ class CaptionServer(tf.Module):
           num_regions: number of regions of each image without the padding, 1 to R, int32 [B].
           seed: random seed of each image, int64 [B], if the search draws captions at random; else
             None.
+          boxes: float32 [B, R, 4], the corners x1, y1, x2, y2 of the regions as fractions (0..1) of
+            the picture, which some systems read; zeros, or None, if they are not known.
 
         Returns:
           A dict. `captions` string [B, K]: the K captions of each image, best first. `scores`
@@ -141,7 +147,10 @@ class CaptionServer(tf.Module):
         if self.max_regions:
             features = features[:, : self.max_regions]
             mask = mask[:, : self.max_regions]
-        context = self.model.encode({"features": features, "mask": mask})
+        inputs = {"features": features, "mask": mask}
+        if boxes is not None:
+            inputs["boxes"] = boxes[:, : self.max_regions]
+        context = self.model.encode(inputs)
         found = self.search(self.model, context, seed)
         captions = self.vocab.detokenize(found.tokens)
         results = {"captions": captions, "scores": found.scores, "tokens": found.tokens}
@@ -157,9 +166,9 @@ class CaptionServer(tf.Module):
 
         Returns:
           The features float32 [B, R, F], for R regions; if a detector finds fewer regions in a
-          picture, the others are zeros. The boxes float32 [B, R, 4], x1, y1, x2, y2 in pixels of
-          `images`; None for a backbone with a fixed grid of regions. For images with several
-          pictures see `Views.regions`.
+          picture, the others are zeros. The boxes float32 [B, R, 4], x1, y1, x2, y2 as fractions
+          (0..1) of the picture; None for a backbone with a fixed grid of regions. For images with
+          several pictures see `Views.regions`.
         """
         backbone = self.require_backbone()
         if isinstance(backbone, Views):
@@ -167,7 +176,19 @@ class CaptionServer(tf.Module):
         if not isinstance(backbone, Detector):
             return backbone.extract(images), None
         regions = backbone.regions(images)
-        return regions.features, regions.boxes
+        return regions.features, backbone.fractions(images, regions.boxes)
+
+    def inputs(self, features: tf.Tensor, boxes: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Returns what the captioner reads, the argument of `Captioner.encode`.
+
+        Args:
+          features: the features that `regions` returns, [B, R, F].
+          boxes: the boxes that `regions` returns, or None.
+        """
+        inputs = {"features": features, "mask": self.mask(features)}
+        if boxes is not None and isinstance(self.backbone, Detector):
+            inputs["boxes"] = boxes
+        return inputs
 
     def mask(self, features: tf.Tensor) -> tf.Tensor:
         """Tells which regions are real and which are padding: bool [B, R], True for real ones.
@@ -180,19 +201,24 @@ class CaptionServer(tf.Module):
         return tf.ones(tf.shape(features)[:2], tf.bool)
 
     def from_regions(
-        self, features: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        features: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        boxes: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of images from the features that `regions` returns.
+        """Finds the captions of images from the features and the boxes that `regions` returns.
 
         Args:
           features: the features, float32 [B, R, F].
           seed: as in `from_features`.
+          boxes: the boxes, or None.
 
         Returns:
           The results of `from_features`. An image without regions has a `status` that says so.
         """
-        counts = tf.reduce_sum(tf.cast(self.mask(features), tf.int32), 1)
-        results = self.from_features(features, counts, seed)
+        inputs = self.inputs(features, boxes)
+        counts = tf.reduce_sum(tf.cast(inputs["mask"], tf.int32), 1)
+        results = self.from_features(features, counts, seed, inputs.get("boxes"))
         return results | {"status": tf.where(counts > 0, results["status"], NO_REGION)}
 
     def from_bytes(
@@ -219,7 +245,8 @@ class CaptionServer(tf.Module):
             images, status = decode(
                 image_bytes, backbone.decode, backbone.decoded_shape, self.max_pixels
             )
-        results = self.from_regions(self.regions(images)[0], seed)
+        features, boxes = self.regions(images)
+        results = self.from_regions(features, seed, boxes)
         status = tf.where(status == OK, results.pop("status"), status)
         return _blank(results, status)
 
@@ -228,12 +255,17 @@ class CaptionServer(tf.Module):
 
         `features` is `from_features`. `serving_default` is `from_bytes`; if the model reads
         ready-made features, it is `from_features`, too. If the search draws captions at random,
-        both have the further input `seed` int64 [B].
+        both have the further input `seed` int64 [B]; `features` has `boxes` if the model reads
+        them.
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
+        boxes = {}
+        if self.model.reads_boxes:
+            boxes["boxes"] = tf.TensorSpec([None, None, 4], tf.float32, "boxes")
         features = tf.function(self.from_features, autograph=False).get_concrete_function(
             features=tf.TensorSpec([None, None, self.model.feature_dim], tf.float32, "features"),
             num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
+            **boxes,
             **seed,
         )
         self.read_variables = list(features.variables)
@@ -497,6 +529,7 @@ def call_signatures(signatures: Mapping[str, Signature]) -> dict[str, dict[str, 
             "image_bytes": _test_pictures(specs.get("image_bytes")),
             "features": tf.zeros([1, 2, specs["features"].shape[-1] if "features" in specs else 0]),
             "num_regions": tf.constant([2]),
+            "boxes": tf.zeros([1, 2, 4]),
             "seed": tf.constant([1], tf.int64),
         }
         result = results[name] = signatures[name](**{key: inputs[key] for key in specs})

@@ -139,7 +139,7 @@ def attend_split(
         rows = [row for row, boxes in enumerate(batch["boxes"]) if _has_boxes(boxes)]
         if not rows:
             continue
-        inputs = {key: tf.gather(value, rows) for key, value in inputs_of(batch).items()}
+        inputs = {key: tf.gather(value, rows) for key, value in data.inputs_of(batch).items()}
         boxes = tf.gather(batch["boxes"], rows)
         ids = [ids[row] for row in rows]
         attended = attend(model, vocab, inputs, boxes, [captions[image] for image in ids])
