@@ -186,6 +186,7 @@ SYSTEMS = (
     ("show_tell", "", "coco/show_tell_xe"),
     ("transformer", "", "coco/transformer_xe"),
     ("ort", "", "coco/ort_xe"),
+    ("m2", "", "coco/m2_xe"),
 )
 
 

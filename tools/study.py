@@ -74,6 +74,7 @@ ROWS = {
     "xlan": Row("X-LAN", "xlan", {"encoder_layers": 4}, self_critical=True),
     "transformer": Row("Transformer", "transformer", self_critical=True),
     "ort": Row("Object Relation Transformer", "ort", self_critical=True),
+    "m2": Row("Meshed-Memory Transformer", "m2", self_critical=True),
     "xtransformer": Row("X-Transformer", "xtransformer", self_critical=True),
     "expansionnet_base": Row("ExpansionNet's Base", "expansionnet", _BASE, _EXPANSION),
     "expansionnet": Row("ExpansionNet", "expansionnet", _VECTORS, _EXPANSION, True),
@@ -98,7 +99,9 @@ CLAIMS = (
     ("mrnn", "mrnn_recurrent"),
     ("aoanet", "updown"),
     ("xlan", "aoanet"),
+    ("lbpf", "updown"),
     ("ort", "transformer"),
+    ("m2", "transformer"),
 )
 
 

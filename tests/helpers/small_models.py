@@ -35,6 +35,7 @@ SIZES = {
     "hip": dict(width=8, attention_width=6, regions=1, labels=3),
     "lbpf": dict(width=8, attention_width=6),
     "lstm_a": dict(width=8, attributes=2),
+    "m2": dict(width=16, heads=2, encoder_layers=2, decoder_layers=1, inner_width=24, slots=3),
     "mrnn": dict(embed_width=9, width=8, multimodal_width=12, word_dropout=0.2, head_dropout=0.2),
     "mrnn_shared": dict(embed_width=9, width=8, multimodal_width=12),
     "rfnet": dict(

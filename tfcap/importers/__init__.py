@@ -16,6 +16,7 @@ FAMILIES = (
         "xmodaler",
         "aoanet",
         "ort",
+        "m2",
     ),
     "self_critical",
 )

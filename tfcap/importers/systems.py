@@ -131,6 +131,8 @@ def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | No
             "the checkpoint is an ExpansionNet v2 with its Swin. Use `family=expansionnet_v2`."
         )
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
+    if family == "m2" and (codes := state.pop("decoder.pos_emb.weight", None)) is not None:
+        buffers["decoder.pos_emb.weight"] = codes[1:]  # the first row is that of padding
     table = system = family
     if family in _TOOLKITS:
         toolkit = _TOOLKITS[family]
@@ -266,6 +268,11 @@ def _ort(sizes: _Sizes) -> _Options:
     return _transformer(sizes) | {"inner_width": inner, "heads": heads}
 
 
+def _m2(sizes: _Sizes) -> _Options:
+    slots = sizes("encoder/0/self_att/attend/memory_keys", 0)
+    return _transformer(sizes) | {"slots": slots, "filled_regions": 50, "head_bias": True}
+
+
 def _expansionnet_v2(sizes: _Sizes) -> _Options:
     return {
         "width": sizes.width(),
@@ -308,6 +315,7 @@ _SYSTEMS = {
     "transformer": _transformer,
     "aoanet": _aoanet,
     "ort": _ort,
+    "m2": _m2,
     "expansionnet": _expansionnet,
     "expansionnet_v2": _expansionnet_v2,
 }

@@ -8,7 +8,7 @@ Letters: V size of our vocabulary.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -187,9 +187,29 @@ _ORT: Names = (
     (r"linears\.3", "output_map"),
     (r"feed_forward\.w_", "fc"),
 )
+# aimagelab/meshed-memory-transformer, the code of the authors.
+_M2: Names = (
+    (r"^encoder\.fc", "region_embed"),
+    (r"^encoder\.layer_norm", "region_norm"),
+    (r"^decoder\.word_emb", "embed_tokens"),
+    (r"^decoder\.fc$", "head"),
+    (r"^(encoder|decoder)\.layers\.", r"\1."),
+    (r"mhatt", "self_att"),
+    (r"enc_att", "cross_att"),
+    (r"_att\.attention", "_att.attend"),
+    (r"_att\.layer_norm", "_att.norm"),
+    (r"fc_q", "query"),
+    (r"fc_k", "key"),
+    (r"fc_v", "value"),
+    (r"fc_o", "output_map"),
+    (r"pwff\.layer_norm", "ff_layer.layer_norms"),
+    (r"pwff", "ff_layer"),
+    (r"fc_alpha", "gates."),
+)
 NAMES: dict[str, Names] = {
     "aoanet": _AOANET,
     "ort": _ORT,
+    "m2": _M2,
     "xlan": _XLAN,
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
@@ -214,6 +234,7 @@ LSTM = {
     "bias_ih": "bias",
     "bias_hh": "recurrent_bias",
 }
+_MEMORY = {"m_k": "memory_keys", "m_v": "memory_values"}
 _NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does not have
 
 
@@ -223,6 +244,9 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
     * `aoanet`: the first half of the rows of `ctx2att` becomes `ctx2att.value`, the map of
       attention values. The second half becomes `ctx2att.key`, the map of attention keys.
     * `ort`: the maps `WGs.0`, `WGs.1`, ... of the heads become one map, `WGs`.
+    * `m2`: the memory slots `m_k` and `m_v` lose their first axis, of length 1, and the gates
+      `fc_alpha1`, `fc_alpha2`, ... are counted from 0. The logits get a bias of zeros. What the
+      code keeps of a search, `running_...`, is left out.
 
     Args:
       state: tensors by name.
@@ -237,6 +261,8 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
         if joined is not None and joined.ndim and len(joined) % 2 == 0:
             del parts[f"ctx2att.{leaf}"]
             parts[f"ctx2att.value.{leaf}"], parts[f"ctx2att.key.{leaf}"] = np.split(joined, 2)
+    if family == "m2":
+        parts = dict(_parts_of_m2(parts))
     heads = {key for key in parts if family == "ort" and re.search(r"\.WGs\.\d+\.\w+$", key)}
     for key in sorted(heads):
         start, head, leaf = key.rsplit(".", 2)
@@ -246,6 +272,19 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
             if len({row.shape[1:] for row in rows}) == 1:
                 parts[f"{start}.{leaf}"] = np.concatenate(rows)
     return parts
+
+
+def _parts_of_m2(state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the tensors of the family `m2`, see `split`."""
+    for key, value in state.items():
+        start, _, leaf = key.rpartition(".")
+        if leaf in _MEMORY and len(value) == 1:
+            yield f"{start}.{_MEMORY[leaf]}", value[0]
+        elif not leaf.startswith("running_"):
+            gate = re.compile(r"(fc_alpha)(\d+)")
+            yield gate.sub(lambda found: f"{found[1]}{int(found[2]) - 1}", key), value
+            if key.endswith("decoder.fc.weight"):
+                yield f"{start}.bias", np.zeros(value.shape[:1], np.float32)
 
 
 def translate(key: str, value: np.ndarray, names: Names) -> tuple[str, np.ndarray]:

@@ -270,6 +270,64 @@ class MultiHeadAttention(CachedAttention):
 
 
 @keras.saving.register_keras_serializable("tfcap")
+class MemoryAttention(MultiHeadAttention):
+    """Multi-head attention that also reads memory slots, learned keys and values.
+
+    The keys are [K; sqrt(d) M_k] and the values [V; sqrt(m) M_v], where the rows of M_k and M_v are
+    m learned vectors, the same for all images. Source: Cornia et al., "Meshed-Memory Transformer
+    for Image Captioning", CVPR 2020, equation 2; the factors are those of the released code.
+
+    Args:
+      width: model width, D; a multiple of `heads`.
+      heads: number of attention heads, H.
+      slots: number of memory slots, m.
+
+    Example:
+      >>> attention = MemoryAttention(width=8, heads=2, slots=3)
+      >>> regions = ops.ones((2, 5, 8))
+      >>> attention(regions, regions).shape
+      TensorShape([2, 5, 8])
+    """
+
+    def __init__(self, width: int, heads: int, slots: int, **kwargs):
+        super().__init__(width, heads, **kwargs)
+        self.slots = slots
+
+    def build(self, *shapes):
+        # Those of `torch.nn.init.xavier_uniform_` for [1, m, D], which the released code draws.
+        limit = (6 / ((self.slots + 1) * self.width)) ** 0.5
+        shape = (self.slots, self.width)
+        uniform = keras.initializers.RandomUniform(-limit, limit)
+        self.memory_keys = self.add_weight(shape=shape, initializer=uniform, name="memory_keys")
+        uniform = keras.initializers.RandomUniform(-limit, limit)
+        self.memory_values = self.add_weight(shape=shape, initializer=uniform, name="memory_values")
+
+    def call(
+        self, query, keys, values=None, visible=None, training=False, keys_mask=None, bias=None
+    ):
+        """Averages values and memory slots; the arguments are those of `MultiHeadAttention.call`.
+
+        `visible` says which keys may be read; memory slots always may. `bias` must be None.
+        """
+        visible = keys_mask if visible is None else visible
+        if len(keys.shape) == 3:
+            keys, values = self.project(keys, values)
+        if visible is not None:
+            visible = common.per_query(visible)
+            always = ops.repeat(ops.ones_like(visible[..., :1]), self.slots, axis=-1)
+            visible = ops.concatenate([visible, always], axis=-1)
+        keys = self._with_slots(keys, self.memory_keys * (self.width // self.heads) ** 0.5)
+        values = self._with_slots(values, self.memory_values * self.slots**0.5)
+        return super().call(query, keys, values, visible, training)
+
+    def _with_slots(self, x, slots):
+        """Appends `slots` [m, D] to `x` [B, H, S, d]."""
+        slots = self.split(slots[None])  # [1, H, m, d]
+        slots = ops.broadcast_to(slots, (ops.shape(x)[0], *slots.shape[1:]))
+        return ops.concatenate([x, slots], axis=2)
+
+
+@keras.saving.register_keras_serializable("tfcap")
 class AttentionOnAttention(MultiHeadAttention):
     """Multi-head attention that ends with a gate: GLU(Lin(Dropout([attended; query]))).
 

@@ -19,6 +19,7 @@ from tfcap.models.rfnet import RFNet
 from tfcap.models.sgae import SGAE
 from tfcap.models.transformer import Transformer
 from tfcap.models.ort import ObjectRelationTransformer
+from tfcap.models.m2 import MeshedMemoryTransformer
 from tfcap.models.expansionnet import ExpansionNet
 from tfcap.models.expansionnet_v2 import ExpansionNetV2
 from tfcap.models.mrnn import MRNN

@@ -244,7 +244,9 @@ def _attention(model, inputs, tokens) -> np.ndarray | None:
         member = model.members[int(number)] if first == "members" else model
         if member.attends_to_regions:
             last[member] = np.concatenate(weights, 1)
-    return np.mean(list(last.values()), 0) if last else None
+    # A model may fill an image up with regions of its own.
+    count = inputs["mask"].shape[1]
+    return np.mean([weights[..., :count] for weights in last.values()], 0) if last else None
 
 
 def _contribution(model, inputs, tokens, targets) -> np.ndarray:
