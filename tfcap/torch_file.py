@@ -168,14 +168,15 @@ def read_values(content: bytes) -> Any:
       content: the bytes of the pickle.
 
     Returns:
-      The value: dictionaries, lists, numbers, text. An empty dictionary stands in place of each
-      class, each function, and each object of a class.
+      The value: dictionaries, lists, numbers, text. A dictionary stands in place of each class,
+      each function, and each object of a class. That of an object has its attributes, if the pickle
+      stores them by name; the others are empty.
 
     Raises:
       ValueError: the pickle is damaged.
     """
     try:
-        return _Unpickler(BytesIO(content)).load()
+        return _ValueUnpickler(BytesIO(content)).load()
     except Exception as error:  # a damaged pickle raises errors of many types
         raise ValueError(
             f"the pickle is damaged: {str(error)[:300] or 'its end is missing'}"
@@ -262,6 +263,22 @@ class _Unpickler(_InPython):
             if [*map(type, storage)] == [str, str, int] and storage.kind in _KINDS:
                 return self.storages.setdefault(storage.key, storage)
         return _Unknown()
+
+
+class _Object(_Unknown):
+    """Stands for an object, and holds its attributes."""
+
+    def __setstate__(self, state):
+        if isinstance(state, dict):
+            self.update(state)
+
+
+class _ValueUnpickler(_Unpickler):
+    """Keeps the attributes of objects."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        result = super().find_class(module, name)
+        return _Object if result is _Unknown else result
 
 
 def _is_safetensors(start: bytes) -> bool:

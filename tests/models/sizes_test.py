@@ -16,8 +16,10 @@ TOTALS = [  # system, V, length, width of the features, options, trainable numbe
     # The paper's 34.44 million, without the projections of all layers.
     ("expansionnet", 10000, 20, 2048, dict(width=512, reduce=False), 34_442_000),
     ("expansionnet_v2", 10000, 20, 1536, {}, 38_604_560),
+    ("m2", 10201, 20, 2048, {}, 38_411_264),
     ("mrnn", 2539, 20, 4096, {}, 4_085_867),
     ("mrnn_shared", 13691, 30, 2048, {}, 43_404_667),
+    ("ort", 9488, 17, 2048, {}, 54_917_952),
     ("show_tell", 9488, 17, 2048, {}, 12_875_536),
     ("transformer", 10200, 20, 2048, {}, 55_644_632),
     ("updown", 9488, 17, 2048, RAW, 56_947_088),

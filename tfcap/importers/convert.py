@@ -16,7 +16,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.files import file_sha256
 from tfcap.importers import systems, weights
 from tfcap.importers.systems import Checkpoint
-from tfcap.importers.words import read_words
+from tfcap.importers.words import read_words, released_options
 from tfcap.models.captioner import Captioner
 
 # How the released code decodes: the largest number of words, and the options of the search.
@@ -31,6 +31,8 @@ _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "expansionnet_v2": (20, {"beam": 5, "length_power": 1.0}),
     "xmodaler": (20, {"beam": 3}),
     "self_critical": (20, {"beam": 5, "finished": "retire", "suppress_unk": True}),
+    "ort": (17, {"beam": 2, "finished": "retire", "suppress_unk": True}),
+    "m2": (20, {"beam": 5}),
     "aoanet": (20, {"beam": 2, "finished": "retire", "suppress_unk": True}),
     "xmodaler transformer": (20, {"beam": 2}),
 }
@@ -85,6 +87,7 @@ def convert(
     state = torch_file.read_tensors(path)
     try:
         checkpoint = systems.recognize(family, state)
+        checkpoint.options |= released_options(family, vocab_file)
         _check_rows(checkpoint, ids, vocab_file)
         params = _resolve(family, checkpoint, max_length, params_override)
         _check_groups(params.task.model.get().as_dict(), checkpoint)
@@ -231,13 +234,14 @@ def _description(
 
 def _assumed(checkpoint: Checkpoint, params: configs.Experiment) -> str:
     """Lists the options that tensor shapes do not show, for the user to check."""
-    keys = ("activation", "embed_activation")
+    keys = ("activation", "embed_activation", "filled_regions")
     options = params.task.model.get().as_dict()
     assumed = [f"{key} {options[key]}" for key in keys if key in options]
     if "encoder_groups" in options:
         assumed.append(f"encoder_groups {options['encoder_groups']}")
-    if "heads" in options and "heads" not in checkpoint.options:
-        assumed.append(f"heads {options['heads']}")
+    for key in ("heads", "extra_skip"):
+        if key in options and key not in checkpoint.options:
+            assumed.append(f"{key} {options[key]}")
     why = "assumed, because tensor shapes do not show it (see `params_override`)"
     text = f"{why}: {', '.join(assumed)}" if assumed else "tensor shapes show all of its options"
     if checkpoint.options.get("stored_positions"):

@@ -3,9 +3,10 @@
 In both toolkits of X-LAN's authors, the id 0 stands for beginning, end and padding. The word on
 line i of their file, counted from 1, has the id i.
 
-ExpansionNet has its marks PAD, SOS, EOS and UNK among the sorted words. The released search may
-emit PAD and SOS as words, but our search never emits our marks <pad> and <bos>. So PAD and SOS stay
-in our vocabulary as ordinary words, and all words keep their released probabilities.
+ExpansionNet has its marks PAD, SOS, EOS and UNK among the sorted words, and the Meshed-Memory
+Transformer has <unk>, <pad>, <bos> and <eos>. The released searches may emit PAD and SOS as words,
+but our search never emits our marks <pad> and <bos>. So PAD and SOS stay in our vocabulary as
+ordinary words, and all words keep their released probabilities.
 """
 
 import collections
@@ -23,8 +24,13 @@ from tfcap.data.tokens import SPECIALS, Vocab
 _UNKNOWN = ("UNK", "<unk>", "<UNK>", "[UNK]")
 # Where toolkits keep their table; cocotalk.json of ruotianluo's has the first.
 _TABLES = ("ix_to_word", "word_to_ix", "itow", "wtoi", "idx2word", "word2idx")
-_EXPANSIONNETS = ("expansionnet", "expansionnet_v2")
-_MARKS = ("PAD", "SOS", "EOS", "UNK")  # of ExpansionNet, in our order
+# The families whose ids begin with 0, with the words for their marks, in our order.
+_MARKS = dict.fromkeys(("expansionnet", "expansionnet_v2"), ("PAD", "SOS", "EOS", "UNK")) | {
+    "m2": ("<pad>", "<bos>", "<eos>", "<unk>")
+}
+# Where pickles have their words: `infos`, ExpansionNet v2, the class Vocab of torchtext.
+_IN_PICKLES = ("vocab", "idx2word_list", "itos")
+_PICKLES = (*_MARKS, "ort", "aoanet", "self_critical")  # families that released pickles of words
 _REMEDY = "Give the file of words that was released with the checkpoint."
 
 
@@ -41,11 +47,12 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
     * a JSON object from ids to words, or from words to ids;
     * a JSON object that has such an object as its entry "ix_to_word", "word_to_ix", "itow", "wtoi",
       "idx2word" or "word2idx";
-    * the pickle of ExpansionNet v2.
+    * the pickle of ExpansionNet v2, the vocabulary `vocab.pkl` of the Meshed-Memory Transformer, or
+      `infos_ID.pkl` of the Object Relation Transformer and of ruotianluo's toolkit.
 
     Args:
       family: the code that wrote the captioner, one of `importers.FAMILIES`. The ids in the files
-        of `expansionnet` and `expansionnet_v2` begin with 0, those of the others with 1.
+        of `expansionnet`, `expansionnet_v2` and `m2` begin with 0, those of the others with 1.
       path: the file of words.
 
     Returns:
@@ -55,13 +62,13 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
       ValueError: the file cannot be read, has none of these layouts, has a word twice, or lacks a
         word that the family needs.
     """
-    first = 0 if family in _EXPANSIONNETS else 1
-    words = _words(path, first)
+    first = 0 if family in _MARKS else 1
+    words = _words(path, first, family in _PICKLES)
     counts = collections.Counter(words)
     if doubled := [word for word, count in counts.items() if count > 1]:
         raise ValueError(f"{path} has the word {doubled[0]!r} twice. {_REMEDY}")
-    if family in _EXPANSIONNETS:
-        marks = _marks_of_expansionnet(path, words)
+    if family in _MARKS:
+        marks = _marks(path, words, _MARKS[family])
         removed = marks[2:]
     else:
         marks = [0, 0, 0, _unknown_of_others(path, words)]
@@ -71,13 +78,32 @@ def read_words(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]
     return Vocab([*SPECIALS, *others], source=str(path)), np.array([*marks, *rest])
 
 
-def _marks_of_expansionnet(path: str | os.PathLike, words: Sequence[str]) -> list[int]:
-    """Returns the ids of PAD, SOS, EOS and UNK in the words of ExpansionNet."""
-    if missing := [mark for mark in _MARKS if mark not in words]:
+def released_options(family: str, path: str | os.PathLike) -> dict[str, Any]:
+    """Reads options of a captioner that stand beside its words and that no tensor shows.
+
+    Args:
+      family: the code that wrote the captioner, one of `importers.FAMILIES`.
+      path: the file of words.
+
+    Returns:
+      Options of our model by name. It is empty but for `infos_ID.pkl` of the family `ort`.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    infos = torch_file.read_values(data) if family == "ort" and _is_pickle(data) else None
+    options = infos.get("opt") if isinstance(infos, dict) else None
+    if not isinstance(options, dict):
+        return {}
+    return {"extra_skip": bool(options.get("legacy_extra_skip"))}
+
+
+def _marks(path: str | os.PathLike, words: Sequence[str], marks: Sequence[str]) -> list[int]:
+    """Returns the ids of the words for the marks."""
+    if missing := [mark for mark in marks if mark not in words]:
         raise ValueError(
-            f"{path} lacks {', '.join(missing)}, words that ExpansionNet needs. {_REMEDY}"
+            f"{path} lacks {', '.join(missing)}, words that this family needs. {_REMEDY}"
         )
-    return [words.index(mark) for mark in _MARKS]
+    return [words.index(mark) for mark in marks]
 
 
 def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
@@ -91,11 +117,11 @@ def _unknown_of_others(path: str | os.PathLike, words: Sequence[str]) -> int:
     return ids[0]
 
 
-def _words(path: str | os.PathLike, first: int) -> list[str]:
+def _words(path: str | os.PathLike, first: int, may_be_pickle: bool) -> list[str]:
     """Reads the words of a table in the order of their ids, which begin with `first`."""
     try:
         with open(path, "rb") as file:
-            content = _content(path, file.read(), may_be_pickle=first == 0)
+            content = _content(path, file.read(), may_be_pickle)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}. {_REMEDY}") from error
     words = _by_id(content, first) if isinstance(content, dict) else content
@@ -109,12 +135,14 @@ def _words(path: str | os.PathLike, first: int) -> list[str]:
 
 def _content(path: str | os.PathLike, data: bytes, may_be_pickle: bool) -> Any:
     """Returns what a file of words holds: a value of JSON or of the pickle, or a list of lines."""
-    if may_be_pickle and data.startswith(b"\x80"):
+    if may_be_pickle and _is_pickle(data):
         try:
             table = torch_file.read_values(data)
         except ValueError as error:
             raise ValueError(f"{path}: {error}. {_REMEDY}") from error
-        return table.get("idx2word_list") if isinstance(table, dict) else None
+        for name in _IN_PICKLES:
+            table = table.get(name, table) if isinstance(table, dict) else table
+        return table
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,6 +157,11 @@ def _content(path: str | os.PathLike, data: bytes, may_be_pickle: bool) -> Any:
             raise ValueError(f"{path} is damaged JSON: {error}. {_REMEDY}") from error
     # splitlines() also splits at U+2028
     return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def _is_pickle(data: bytes) -> bool:
+    """True for a pickle; Python 2 wrote text, which begins with a dictionary here."""
+    return data.startswith((b"\x80", b"(dp", b"(d."))
 
 
 def _by_id(content: Mapping[str, Any], first: int) -> list[Any]:
