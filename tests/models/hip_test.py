@@ -189,7 +189,7 @@ def test_a_hierarchy_of_boxes():
 def test_rows_that_cannot_be_cut_in_half_are_refused():
     with pytest.raises(ValueError, match="20 numbers.* and 6 labels .* 13 are left"):
         models.build("hip", VOCABULARY, LENGTH, 20, regions=6)
-    with pytest.raises(ValueError, match="Set `regions` to the number of labels"):
+    with pytest.raises(ValueError, match="Set regions to the number of labels"):
         models.build("hip", VOCABULARY, LENGTH, 2, regions=1)
 
 

@@ -11,17 +11,23 @@ READERS = [name for name, cls in models.MODELS.items() if cls.reads_order]
 
 
 def backwards(batch):
-    """The batch with the visible regions of each image in reverse order."""
+    """The batch with the visible regions of each image in reverse order, and their boxes."""
     counts = tf.reduce_sum(tf.cast(batch["mask"], tf.int32), 1)
-    features = tf.reverse_sequence(batch["features"], counts, seq_axis=1)
-    return batch | {"features": features}
+    names = ("features", "boxes")
+    return batch | {n: tf.reverse_sequence(batch[n], counts, seq_axis=1) for n in names}
+
+
+def with_boxes(batch):
+    """The batch with a box for each region; without boxes ORT reads the places of regions."""
+    corners = tf.random.stateless_uniform([*batch["mask"].shape, 2], (1, 2), 0.0, 0.5)
+    return batch | {"boxes": tf.concat([corners, corners + 0.3], -1)}
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "updown" else pytest.mark.slow) for n in READERS]
 )
 def test_the_order_of_regions_matters_only_with_positions(name, batch):
-    batch = batch | {"tokens": batch["tokens"][:, :1, :2]}
+    batch = with_boxes(batch) | {"tokens": batch["tokens"][:, :1, :2]}
     plain, ordered = (make(name, 1, region_positions=kind) for kind in ("none", "frames"))
     contract.same(plain(backwards(batch)), plain(batch), 1e-5)
     before, after = ordered(batch), ordered(backwards(batch))

@@ -88,10 +88,10 @@ class HIP(TopDownCaptioner):
         self.region_width, odd = divmod(self.feature_dim - 1 - regions, 2)
         if odd or self.region_width < 1:
             raise ValueError(
-                f"`regions` does not fit: each row of the feature files has {self.feature_dim} "
+                f"regions does not fit: each row of the feature files has {self.feature_dim} "
                 f"numbers, and without the parent and {regions} labels of relations "
                 f"{self.feature_dim - 1 - regions} are left, which must be the features of a "
-                "region and as many of its instance. Set `regions` to the number of labels in a "
+                "region and as many of its instance. Set regions to the number of labels in a "
                 "row, 0 for files without labels."
             )
         self.width = width
