@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 from helpers import captions, commands, picture_bytes
 
@@ -23,7 +24,10 @@ def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures,
     for path, result, scores in captions.every(served, pictures, 2):
         assert (path, result) == wanted[0][:2]
         assert scores == pytest.approx(wanted.pop(0)[2], abs=1e-4)
-    assert not wanted and served(pictures[0]).log_probs is None
+    assert not wanted
+    own, other = captioner(pictures[0]), served(pictures[0])
+    for one, same in zip((own, *own.alternatives), (other, *other.alternatives), strict=True):
+        np.testing.assert_allclose(one.log_probs, same.log_probs, atol=1e-4)
     assert repr(tfcap.load(os.path.join(exported, "1"))) == repr(served)
     folder = shutil.copytree(exported, tmp_path / "served")
     (folder / "0").mkdir()  # an empty, older version

@@ -53,7 +53,8 @@ def pictures(shapes):
 def _equal(first, second):
     np.testing.assert_array_equal(first["tokens"], second["tokens"])
     np.testing.assert_array_equal(first["captions"], second["captions"])
-    np.testing.assert_allclose(first["scores"], second["scores"], rtol=0, atol=1e-5)
+    for name in ("scores", "log_probs"):
+        np.testing.assert_allclose(first[name], second[name], rtol=0, atol=1e-5)
 
 
 def _join(parts):
@@ -66,6 +67,7 @@ def test_results_have_their_shapes_and_the_best_caption_first(signatures, featur
         "captions": (tf.string, (3, 2)),
         "scores": (tf.float32, (3, 2)),
         "tokens": (tf.int32, (3, 2, 12)),
+        "log_probs": (tf.float32, (3, 2, 12)),
         "status": (tf.string, (3,)),
     }
     scores = result["scores"].numpy()

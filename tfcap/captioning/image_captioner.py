@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tfcap.models.captioner import Captioner
 
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
-_UNREAD = 256  # captions of one call that keep features until their log-probabilities are read
 
 
 class Prepared(NamedTuple):
@@ -149,8 +148,6 @@ class ImageCaptioner:
             if isinstance(result, Failure):
                 raise ValueError(f"This picture cannot be captioned: {result}")
             captions.append(result)
-            if len(captions) > _UNREAD:
-                _ = captions[-_UNREAD].log_probs  # from here on they need no features
         return captions[0] if inputs.is_single(images, reads(self.runtime)) else captions
 
     def stream(
@@ -178,8 +175,7 @@ class ImageCaptioner:
         Yields:
           For each picture its best `Caption`, which holds the other captions as `alternatives`; or
           a `Failure` with the reason why the picture has no caption. A failure does not stop the
-          other pictures. A `Caption` keeps the features of its batch in memory until its
-          `log_probs` are read.
+          other pictures.
 
         Raises:
           ValueError: `images` is of a type that holds no pictures; `attention` is wrong; or
@@ -440,16 +436,12 @@ def caption_batch(
     shown: Sequence[_Shown | None] = [None] * len(batch)
     if attention:
         shown = _attend(runtime.trained, batch, result, attention, attention_captions)
-    has_log_probs = result.features is not None or result.log_probs is not None
-    log_probs = _LogProbs(runtime, result) if has_log_probs else None
     outcomes: list[Caption | Failure] = []
     for row, (picture, _) in enumerate(batch):
         if reason := result.refusals[row]:
             outcomes.append(Failure(picture.source, picture.position, reason))
         else:
-            outcomes.append(
-                _best_caption(picture, result, row, shown[row], log_probs, runtime.shown)
-            )
+            outcomes.append(_best_caption(picture, result, row, shown[row], runtime.shown))
     return outcomes
 
 
@@ -490,35 +482,11 @@ def _without_failures(batch: Sequence[Prepared | Failure], strict: bool) -> list
     return items
 
 
-class _LogProbs:
-    """The log-probabilities of all words of a batch; a run computes them when one is read."""
-
-    def __init__(self, runtime: "Runtime", batch: CaptionedBatch):
-        self._runtime = runtime
-        self._batch: CaptionedBatch | None = batch
-
-    def of(self, row: int, index: int) -> tuple[float, ...]:
-        """Returns those of caption number `index` of picture number `row` of the batch."""
-        return self._values[row][index]
-
-    @functools.cached_property
-    def _values(self) -> Sequence[Sequence[tuple[float, ...]]]:
-        assert self._batch is not None
-        values = self._batch.log_probs
-        if values is None:
-            trained = self._runtime.trained
-            batch = self._batch
-            values = trained.word_log_probs(batch.features, batch.captions, batch.boxes)
-        self._batch = None  # its features are the largest part of what a caption keeps
-        return values
-
-
 def _best_caption(
     picture: inputs.Picture,
     result: CaptionedBatch,
     row: int,
     shown: _Shown | None,
-    log_probs: _LogProbs | None,
     text_of: Callable[[str], str],
 ) -> Caption:
     """Returns the best caption of a picture, with the others as its alternatives.
@@ -528,7 +496,6 @@ def _best_caption(
       result: the captions of its batch.
       row: the position of the picture in the batch.
       shown: the weights of the regions for the first captions; None without weights.
-      log_probs: those of the batch; None if there are none.
       text_of: a function of a caption with spaces between its words, which returns it as people
         write it.
     """
@@ -543,11 +510,11 @@ def _best_caption(
             float(score),
             tuple(text.split()),
             None if result.confidences is None else float(result.confidences[row][index]),
+            None if result.log_probs is None else result.log_probs[row][index],
             source=picture.source,
             position=picture.position,
             picture=shown.pixels if shown and attended else None,
             attended=attended,
-            compute_log_probs=functools.partial(log_probs.of, row, index) if log_probs else None,
         )
         captions.append(caption)
     best, *others = captions

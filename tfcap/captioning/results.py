@@ -5,10 +5,9 @@ and W height and width of a picture.
 """
 
 import dataclasses
-import functools
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,15 +16,6 @@ from tfcap.visualize.attended import Attended
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-
-def _computed(caption: "Caption") -> tuple[float, ...] | None:
-    compute = vars(caption)["compute_log_probs"]
-    return compute() if compute else None
-
-
-# It is the default of a field, so that `dataclasses.asdict` has the log-probabilities.
-_LOG_PROBS: Any = functools.cached_property(_computed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +37,7 @@ class Caption:
         was not calibrated (`tfcap.calibrate`), which also says what usable means.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. The sum of
-        `log_probs` is log P(caption | picture). A run computes them when they are first read. None
-        for an exported SavedModel.
+        `log_probs` is log P(caption | picture). None for a SavedModel that does not return them.
       alternatives: the other captions of the picture, best first. Their `alternatives` are empty.
       source: the path or URL of the picture; None if it came as bytes, pixels or an open file.
       position: the position of the picture in the input, from 0.
@@ -56,34 +45,21 @@ class Caption:
         without `attention`.
       attended: the attention weights or contributions, and the boxes of the regions; None if the
         captioner was called without `attention`. `weights` and `boxes` read them from here.
-      compute_log_probs: a function that computes `log_probs` when they are first read; None for an
-        exported SavedModel.
     """
 
     text: str
     score: float
     words: tuple[str, ...]
     confidence: float | None = None
+    log_probs: tuple[float, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
     alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     attended: Attended | None = dataclasses.field(default=None, repr=False, compare=False)
-    log_probs: tuple[float, ...] | None = dataclasses.field(
-        default=_LOG_PROBS, init=False, repr=False, compare=False
-    )
-    compute_log_probs: dataclasses.InitVar[Callable[[], tuple[float, ...]] | None] = None
-
-    def __post_init__(self, compute_log_probs: Callable[[], tuple[float, ...]] | None) -> None:
-        vars(self)["compute_log_probs"] = compute_log_probs
 
     def __str__(self) -> str:
         return self.text
-
-    def __getstate__(self) -> dict[str, Any]:
-        values = self.log_probs
-        compute = None if values is None else functools.partial(tuple, values)
-        return vars(self) | {"log_probs": values, "compute_log_probs": compute}
 
     @property
     def weights(self) -> np.ndarray:
@@ -200,7 +176,7 @@ class CaptionedBatch(NamedTuple):
         have scores of about -1e9.
       refusals: for each picture the reason why it has no captions; "" if it has captions.
       log_probs: log P(word | words before it, picture) of each word of each caption, and of its
-        end, natural logarithms; None if they are not computed yet, or by an exported SavedModel.
+        end, natural logarithms; None if a SavedModel does not return them.
       features: the features of the pictures, float32 [B, R, F], R regions of width F; None if an
         export made the captions.
       boxes: the boxes of regions that a detector found, float32 [B, R, 4]: corners x1, y1, x2, y2

@@ -19,8 +19,6 @@ from tfcap import pretrained
 from tfcap.captioning.inputs import ClipPath, Content, View, views_of
 from tfcap.captioning.results import CaptionedBatch
 from tfcap.data import clips, pictures
-from tfcap.decoding.scores import word_log_probs
-from tfcap.ids import EOS, PAD
 from tfcap.images import TIFF, readable, refusal
 from tfcap.visualize.attended import Attended
 from tfcap.visualize.attention import attend
@@ -149,7 +147,6 @@ class TrainedRun:
         self.regions = min(regions, self.server.max_regions or regions)
         self._extract = _traced(self._features_of)
         self._search = _traced(self.server.from_regions)
-        self._score_words = _traced(self._word_scores)
         self._scorer: PairScorer | None = None
         self._scoring = threading.Lock()  # the scorer holds the texts of one call
 
@@ -267,64 +264,27 @@ class TrainedRun:
         results = dict(self._search(features, tf.constant(seeds, tf.int64), boxes))
         if self.run.vocab.joins:
             results["captions"] = self.run.vocab.detokenize(results["tokens"], joined=False)
-        captions = _decoded(results)
-        scores = results["scores"].numpy()
-        confidences = _confidences(results)
-        if self.reranker is not None:
-            vectors = self.reranker.vectors(features, self.server.mask(features))
-            ranked = self.reranker.rerank(vectors, captions)
-            if confidences is not None:
-                of_texts = map(dict, map(zip, captions, confidences))
-                confidences = [
-                    [of_text[text] for text in row.captions]
-                    for of_text, row in zip(of_texts, ranked, strict=True)
-                ]
-            captions = [row.captions for row in ranked]
-            scores = [row.scores for row in ranked]
-        return CaptionedBatch(
-            captions,
-            scores,
-            _refusals(results),
-            features=features,
-            boxes=boxes,
-            confidences=confidences,
+        batch = _batch(results, _refusals(results))._replace(features=features, boxes=boxes)
+        if self.reranker is None:
+            return batch
+        vectors = self.reranker.vectors(features, self.server.mask(features))
+        ranked = self.reranker.rerank(vectors, batch.captions)
+
+        def moved(values):
+            of_texts = map(dict, map(zip, batch.captions, values))
+            pairs = zip(of_texts, ranked, strict=True)
+            return [[of_text[text] for text in row.captions] for of_text, row in pairs]
+
+        return batch._replace(
+            captions=[row.captions for row in ranked],
+            scores=[row.scores for row in ranked],
+            log_probs=moved(batch.log_probs),
+            confidences=batch.confidences and moved(batch.confidences),
         )
 
     def shown(self, caption: str) -> str:
         """Returns a caption as people write it, see `Runtime.shown`."""
         return self.run.vocab.shown(caption)
-
-    def word_log_probs(
-        self,
-        features: tf.Tensor,
-        captions: Sequence[Sequence[str]],
-        boxes: tf.Tensor | None = None,
-    ) -> list[list[tuple[float, ...]]]:
-        """Computes the log-probability of each word of captions, and of the end of each caption.
-
-        Args:
-          features: the features of B pictures with R regions, float32 [B, R, F].
-          captions: the captions of each picture. Pictures may have different numbers of captions.
-          boxes: the boxes of the regions as in `CaptionedBatch`, or None.
-
-        Returns:
-          For each picture and each of its captions the natural logarithms, one for each word and
-          one for the end. A caption that is too long for the model is cut and has no end.
-        """
-        longest = self.server.search.max_length
-        tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
-        for rows, texts in zip(tokens, captions, strict=True):
-            for row, text in zip(rows, texts, strict=False):
-                ids = [*self.run.vocab.ids(text.split()), EOS][:longest]
-                row[: len(ids)] = ids
-        flat = tokens.reshape(-1, longest)
-        inputs = self.server.inputs(features, boxes)
-        scores = self._score_words(inputs, tf.constant(flat)).numpy().reshape(tokens.shape)
-        lengths = np.count_nonzero(tokens, axis=-1)
-        return [
-            [tuple(scores[b, k, : lengths[b, k]].tolist()) for k in range(len(texts))]
-            for b, texts in enumerate(captions)
-        ]
 
     def attend(
         self, batch: CaptionedBatch, captions: Sequence[Sequence[str]], kind: str
@@ -411,9 +371,6 @@ class TrainedRun:
     def _features_of(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         features, boxes = self.server.regions(images)
         return features[:, : self.regions], None if boxes is None else boxes[:, : self.regions]
-
-    def _word_scores(self, inputs: dict[str, tf.Tensor], tokens: tf.Tensor) -> tf.Tensor:
-        return word_log_probs(self.model, self.model.encode(inputs), tokens)
 
 
 def _traced(function: Callable) -> Any:
@@ -517,26 +474,32 @@ class ExportedModel:
             else reason
             for content, reason in zip(prepared, _refusals(results), strict=True)
         ]
-        return CaptionedBatch(
-            _decoded(results),
-            results["scores"].numpy(),
-            refusals,
-            confidences=_confidences(results),
-        )
+        return _batch(results, refusals)
 
     def shown(self, caption: str) -> str:
         """Returns the caption itself: the SavedModel returns captions as people write them."""
         return caption
 
 
-def _decoded(results: Mapping[str, tf.Tensor]) -> list[list[str]]:
-    """Returns the texts [B][K] of a result of a server."""
-    return [[text.decode() for text in row] for row in results["captions"].numpy()]
-
-
-def _confidences(results: Mapping[str, tf.Tensor]) -> Sequence[Sequence[float]] | None:
-    """Returns the confidences [B][K] of a result of a server; None if it has none."""
-    return results["confidences"].numpy().tolist() if "confidences" in results else None
+def _batch(results: Mapping[str, tf.Tensor], refusals: Sequence[str]) -> CaptionedBatch:
+    """Returns the results of a server, and why pictures have no captions, as a batch."""
+    values = {name: value.numpy() for name, value in results.items()}
+    log_probs = confidences = None
+    if "log_probs" in values:  # an older SavedModel returns none
+        lengths = np.count_nonzero(values["tokens"], axis=-1)
+        log_probs = [
+            [tuple(row[:length].tolist()) for row, length in zip(*rows, strict=True)]
+            for rows in zip(values["log_probs"], lengths, strict=True)
+        ]
+    if "confidences" in values:
+        confidences = values["confidences"].tolist()
+    return CaptionedBatch(
+        [[text.decode() for text in row] for row in values["captions"]],
+        values["scores"],
+        refusals,
+        log_probs,
+        confidences=confidences,
+    )
 
 
 def _remedy(fingerprint: Mapping[str, Any]) -> str:

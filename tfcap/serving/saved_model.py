@@ -137,8 +137,9 @@ class CaptionServer(tf.Module):
           A dict. `captions` string [B, K]: the K captions of each image, best first. `scores`
           float32 [B, K]: the sums of natural log-probabilities of the words; divided by a measure
           of length if `length_power` is not 0; with `order=consensus` the mean CIDEr-D against the
-          other samples of the image. `tokens` int32 [B, K, T]: the word ids, T for each
-          caption. `confidences` float32 [B, K]: the estimated probability that each caption is
+          other samples of the image. `tokens` int32 [B, K, T]: the word ids, T for each caption.
+          `log_probs` float32 [B, K, T]: the natural log-probability of each id; 0 at padding.
+          `confidences` float32 [B, K]: the estimated probability that each caption is
           usable; only of a calibrated run. `status` string [B]: "ok", or why an image has no
           captions; then its captions are empty, and its numbers 0.
         """
@@ -153,7 +154,12 @@ class CaptionServer(tf.Module):
         context = self.model.encode(inputs)
         found = self.search(self.model, context, seed)
         captions = self.vocab.detokenize(found.tokens)
-        results = {"captions": captions, "scores": found.scores, "tokens": found.tokens}
+        results = {
+            "captions": captions,
+            "scores": found.scores,
+            "tokens": found.tokens,
+            "log_probs": found.word_log_probs,
+        }
         if self.confidence is not None:
             results["confidences"] = self.confidence(features, mask, found)
         return _blank(results, status)

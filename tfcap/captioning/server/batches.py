@@ -18,7 +18,6 @@ class _Waiting(NamedTuple):
 
     picture: Prepared
     seed: int
-    has_log_probs: bool
     result: "Future[Caption | Failure]"
 
 
@@ -49,21 +48,17 @@ class Batches:
         for _ in range(workers):
             threading.Thread(target=self._work, daemon=True).start()
 
-    def submit(
-        self, picture: Prepared, seed: int, has_log_probs: bool = False
-    ) -> "Future[Caption | Failure]":
+    def submit(self, picture: Prepared, seed: int) -> "Future[Caption | Failure]":
         """Lets a picture wait for the next batch.
 
         Args:
           picture: the picture, a result of `image_captioner.prepare`.
           seed: its random seed, for sampled captions only.
-          has_log_probs: whether the log-probabilities of the words are computed, too, so that the
-            caption can tell them from any thread.
 
         Returns:
           The future caption. If it is cancelled before its batch begins, the picture is left out.
         """
-        waiting = _Waiting(picture, seed, has_log_probs, Future())
+        waiting = _Waiting(picture, seed, Future())
         self._waiting.put(waiting)
         return waiting.result
 
@@ -84,9 +79,6 @@ class Batches:
             results = caption_batch(
                 self._runtime, [one.picture for one in batch], [one.seed for one in batch]
             )
-            for one, result in zip(batch, results, strict=True):
-                if one.has_log_probs and isinstance(result, Caption):
-                    _ = result.log_probs
         except Exception as error:
             if len(batch) == 1:
                 batch[0].result.set_exception(error)

@@ -157,7 +157,6 @@ class Service:
         request: Request,
         images: Sequence[inputs.Content],
         seeds: Sequence[int],
-        has_log_probs: bool = False,
     ) -> list[Caption]:
         """Captions the pictures of a request.
 
@@ -167,7 +166,6 @@ class Service:
           images: for each image the bytes of its file; of several files for a model that reads
             several pictures of an image.
           seeds: a random seed for each image, as `Runtime.caption` takes it.
-          has_log_probs: whether the captions tell their log-probabilities.
 
         Returns:
           The captions of each image.
@@ -176,7 +174,7 @@ class Service:
           RequestError: a picture cannot be read, or waited too long.
           ClientDisconnect: the client has left.
         """
-        work = asyncio.create_task(self._captions(images, seeds, has_log_probs))
+        work = asyncio.create_task(self._captions(images, seeds))
         gone = asyncio.create_task(_left(request))
         try:
             await asyncio.wait(
@@ -198,7 +196,7 @@ class Service:
         )
 
     async def _captions(
-        self, images: Sequence[inputs.Content], seeds: Sequence[int], has_log_probs: bool
+        self, images: Sequence[inputs.Content], seeds: Sequence[int]
     ) -> list[Caption]:
         prepared = await asyncio.gather(
             *(self.run(self._prepare, number, image) for number, image in enumerate(images))
@@ -206,7 +204,7 @@ class Service:
         _require(prepared, len(images))
         results = await asyncio.gather(
             *(
-                asyncio.wrap_future(self._batches.submit(picture, seed, has_log_probs))
+                asyncio.wrap_future(self._batches.submit(picture, seed))
                 for picture, seed in zip(prepared, seeds, strict=False)
                 if isinstance(picture, Prepared)
             )

@@ -46,9 +46,7 @@ async def _predict(service: "Service", request: Request) -> Response:
         service.check_model(request.path_params["name"])
         requested = await service.run(instances, content)
         images, seeds = zip(*requested.images, strict=True)
-        captions = await service.captions(
-            request, images, list(map(options.first_seed, seeds)), has_log_probs=True
-        )
+        captions = await service.captions(request, images, list(map(options.first_seed, seeds)))
         predictions = [prediction(caption) for caption in captions]
         return web.json_response(answer(predictions, requested.by_columns))
 
