@@ -28,7 +28,8 @@ from tfcap.layers import common
 from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
-from tfcap.models.captioner import Captioner, register
+from tfcap.models.captioner import register
+from tfcap.models.transformer import DecoderLayer, TransformerCaptioner
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
@@ -87,8 +88,7 @@ class _PreNormLayer(layers.Layer):
         """
         if self.block in ("static", "dynamic"):
             return self.expansion(x, visible, training=training)
-        keys, values = self.self_mha.project(x)
-        return self.self_mha(x, keys, values, visible=visible, training=training)
+        return self.self_mha(x, x, visible=visible, training=training)
 
     def _feed_forward(self, x, norm, training):
         if self.ff is None:
@@ -118,7 +118,7 @@ class _EncoderLayer(_PreNormLayer):
         return self._feed_forward(x, self.norm_2, training)
 
 
-class _DecoderLayer(_PreNormLayer):
+class _DecoderLayer(_PreNormLayer, DecoderLayer):
     """One decoder layer: the block over words, attention to regions, feed-forward block.
 
     The arguments are those of `_PreNormLayer`.
@@ -131,36 +131,12 @@ class _DecoderLayer(_PreNormLayer):
         self.mha_dropout = Dropout(dropout, name="mha_dropout")
         self.norm_3 = common.layer_norm("norm_3") if self.ff else None
 
-    def call(self, y, visible, regions, mask, training=False):
-        """Computes one layer for all positions of N rows.
-
-        Args:
-          y: words [N, T, D].
-          visible: bool [1, T, T], True where a position may read another.
-          regions: keys and values [B, H, R, d] of `mha.project`.
-          mask: bool [B, 1, R].
-          training: whether dropout is on.
-
-        Returns:
-          The words [N, T, D] of the next layer.
-        """
-        mixed = self._mix(self.norm_1(y), visible, training)
-        return self._finish(y, mixed, regions, mask, training)
-
-    def empty(self, rows, max_length):
-        """Makes the cache of `step` before the first position, for N rows of up to T positions."""
-        return self._over_words.empty(rows, max_length)
-
-    def step(self, y, cache, index, regions, mask, training=False):
-        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
-        x = self.norm_1(y)
-        mixed, cache = self._over_words.step(x, cache, index, training=training)
-        return self._finish(y, mixed, regions, mask, training), cache
-
     @property
-    def _over_words(self):
-        """The layer that mixes the words."""
+    def over_words(self):
         return self.expansion if self.block == "dynamic" else self.self_mha
+
+    def _prepare(self, y):
+        return self.norm_1(y)
 
     def _finish(self, y, mixed, regions, mask, training):
         y = y + self.block_dropout(mixed, training=training)
@@ -181,7 +157,7 @@ class _DecoderLayer(_PreNormLayer):
         decoder_vectors=8,
     ),
 )
-class ExpansionNet(Captioner):
+class ExpansionNet(TransformerCaptioner):
     """Encoder and decoder with expansion blocks in place of self-attention.
 
     `layers.expansion.StaticExpansion` and `layers.expansion.DynamicExpansion` have the equations of
@@ -301,34 +277,13 @@ class ExpansionNet(Captioner):
         regions = [layer.mha.project(encoded) for layer in self.decoder]
         return {"regions": regions, "encoded": encoded, "mask": mask}
 
-    def decode(self, context, tokens, training=False):
-        positions = ops.arange(ops.shape(tokens)[1])
-        past = (positions[None] <= positions[:, None])[None]  # [1, T', T']
-        y = self._words(tokens, positions, training)
-        outputs = []
-        for layer, regions in zip(self.decoder, context["regions"], strict=True):
-            y = layer(y, past, regions, context["mask"], training=training)
-            outputs.append(y)
-        return self.head(self._reduce("decoder", outputs, training))  # [N, T', V]
-
-    def init_cache(self, context, max_length):
-        rows = ops.shape(context["encoded"])[0]
-        return [layer.empty(rows, max_length) for layer in self.decoder]
-
-    def step(self, context, cache, tokens, index, training=False):
-        y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
-        outputs = []
-        caches = []
-        for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
-            y, new = layer.step(y, old, index, regions, context["mask"], training)
-            outputs.append(y)
-            caches.append(new)
-        return self.head(self._reduce("decoder", outputs, training))[:, 0], caches
-
-    def _words(self, tokens, positions, training):
+    def words(self, tokens, positions, training=False):
         """Embeds `tokens` [N, T] at `positions` [T]: sqrt(D) Drop(Emb) + Pos, [N, T, D]."""
         words = self.word_dropout(self.embed_tokens(tokens), training=training)
         return words * self.width**0.5 + self.embed_positions(positions)
+
+    def predict(self, outputs, training=False):
+        return self.head(self._reduce("decoder", outputs, training))
 
     def _reduce(self, stack, outputs, training):
         """Computes LN(x_L + Drop(Lin([x_1; ...; x_L]))), or LN(x_L) without `reduce`.

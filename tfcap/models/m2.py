@@ -16,7 +16,7 @@ from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import glorot, linear
 from tfcap.layers.positions import PositionCodes
 from tfcap.models.captioner import register
-from tfcap.models.transformer import AttentionBlock, TransformerCaptioner
+from tfcap.models.transformer import AttentionBlock, DecoderLayer, TransformerCaptioner
 
 EPSILON = 1e-5  # of all normalisations
 
@@ -47,12 +47,11 @@ class _EncoderLayer(layers.Layer):
 
     def call(self, x, visible, training=False):
         """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
-        keys, values = self.self_att.attend.project(x)
-        x = self.self_att(x, keys, values, visible, training=training)
+        x = self.self_att(x, x, x, visible, training=training)
         return self.ff_layer(x, training=training)
 
 
-class _DecoderLayer(layers.Layer):
+class _DecoderLayer(DecoderLayer):
     """One decoder layer: attention to the words so far, meshed attention, feed-forward block.
 
     Args:
@@ -75,34 +74,13 @@ class _DecoderLayer(layers.Layer):
             gate.bias_initializer = zeros
         self.ff_layer = glorot(common.FeedForward(width, inner, dropout, name="ff_layer"))
 
-    def call(self, y, past, regions, mask, training=False):
-        """Computes one layer for all positions of N rows.
+    @property
+    def over_words(self):
+        return self.self_att.attend
 
-        Args:
-          y: words [N, T, D].
-          past: bool [1, T, T], True where a position may read another.
-          regions: for each encoder layer the keys and values [B, H, R, d] of
-            `cross_att.attend.project`.
-          mask: bool [B, 1, R].
-          training: whether dropout is on.
-
-        Returns:
-          The words [N, T, D] of the next layer.
-        """
-        keys, values = self.self_att.attend.project(y)
-        y = self.self_att(y, keys, values, past, training=training)
-        return self._finish(y, regions, mask, training)
-
-    def empty(self, rows, max_length):
-        """Returns the cache for the first call of `step`, as `MultiHeadAttention.empty` does."""
-        return self.self_att.attend.empty(rows, max_length)
-
-    def step(self, y, cache, index, regions, mask, training=False):
-        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
-        y, cache = self.self_att.step(y, cache, index, training)
-        return self._finish(y, regions, mask, training), cache
-
-    def _finish(self, y, regions, mask, training):
+    def _finish(self, y, attended, regions, mask, training):
+        """Finishes the layer; `regions` are the keys and values of each encoder layer."""
+        y = self.self_att.add(y, attended, training)
         total = 0.0
         for gate, (keys, values) in zip(self.gates, regions, strict=True):
             attended = self.cross_att(y, keys, values, mask, training=training)
@@ -253,5 +231,5 @@ class MeshedMemoryTransformer(TransformerCaptioner):
         """Embeds `tokens` at `positions`: Emb + codes, without dropout."""
         return self.embed_tokens(tokens) + self.position_codes(positions)
 
-    def predict(self, y, training=False):
-        return self.head(y)
+    def predict(self, outputs, training=False):
+        return self.head(outputs[-1])

@@ -16,7 +16,7 @@ from tfcap.layers.expansion import glorot, linear
 from tfcap.layers.geometry import GeometricBias, boxes_of, relation_codes
 from tfcap.layers.positions import PositionCodes
 from tfcap.models.captioner import register
-from tfcap.models.transformer import TransformerCaptioner
+from tfcap.models.transformer import DecoderLayer, TransformerCaptioner
 
 
 class _Layer(layers.Layer):
@@ -75,18 +75,15 @@ class _EncoderLayer(_Layer):
           training: whether dropout is on.
         """
         normal = self.self_norm(x)
-        keys, values = self.self_att.project(normal)
         bias = self.geometry(codes)
-        attended = self.self_att(
-            normal, keys, values, visible=visible, training=training, bias=bias
-        )
+        attended = self.self_att(normal, normal, visible=visible, training=training, bias=bias)
         if self.extra_skip:
             attended = attended + normal
         x = self._add(x, self.output_map(attended), training)
         return self._feed_forward(x, training)
 
 
-class _DecoderLayer(_Layer):
+class _DecoderLayer(_Layer, DecoderLayer):
     """One decoder layer: attention to the words so far, attention to regions, feed-forward block.
 
     Args:
@@ -103,35 +100,10 @@ class _DecoderLayer(_Layer):
         self.cross_norm = common.DeviationNorm(name="cross_norm")
         self.cross_att = glorot(MultiHeadAttention(width, heads, weight_dropout, name="cross_att"))
 
-    def call(self, y, past, regions, mask, training=False):
-        """Computes one layer for all positions of N rows.
-
-        Args:
-          y: words [N, T, D].
-          past: bool [1, T, T], True where a position may read another.
-          regions: keys and values [B, H, R, d] of `cross_att.project`.
-          mask: bool [B, 1, R].
-          training: whether dropout is on.
-
-        Returns:
-          The words [N, T, D] of the next layer.
-        """
-        normal = self.self_norm(y)
-        keys, values = self.self_att.project(normal)
-        attended = self.self_att(normal, keys, values, visible=past, training=training)
-        return self._finish(y, attended, regions, mask, training)
-
-    def empty(self, rows, max_length):
-        """Returns the cache for the first call of `step`, as `MultiHeadAttention.empty` does."""
-        return self.self_att.empty(rows, max_length)
-
-    def step(self, y, cache, index, regions, mask, training=False):
-        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
-        attended, cache = self.self_att.step(self.self_norm(y), cache, index, training=training)
-        return self._finish(y, attended, regions, mask, training), cache
+    def _prepare(self, y):
+        return self.self_norm(y)
 
     def _finish(self, y, attended, regions, mask, training):
-        """Computes what follows the attention to words, whose result is `attended` [N, T, D]."""
         y = self._add(y, attended, training)
         keys, values = regions
         attended = self.cross_att(self.cross_norm(y), keys, values, visible=mask, training=training)
@@ -261,5 +233,5 @@ class ObjectRelationTransformer(TransformerCaptioner):
         words = self.embed_tokens(tokens) * self.width**0.5 + self.position_codes(positions)
         return self.word_dropout(words, training=training)
 
-    def predict(self, y, training=False):
-        return self.head(self.decoder_norm(y))
+    def predict(self, outputs, training=False):
+        return self.head(self.decoder_norm(outputs[-1]))

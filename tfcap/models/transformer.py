@@ -35,14 +35,10 @@ class AttentionBlock(layers.Layer):
     def call(self, x, keys, values, visible, training=False):
         """Returns [N, T, D] for `x` [N, T, D]; other arguments as in `MultiHeadAttention.call`."""
         attended = self.attend(x, keys, values, visible=visible, training=training)
-        return self._add(x, attended, training)
+        return self.add(x, attended, training)
 
-    def step(self, x, cache, index, training=False):
-        """Computes one position of a decoder; arguments and result as in `MultiHeadAttention`."""
-        attended, cache = self.attend.step(x, cache, index, training=training)
-        return self._add(x, attended, training), cache
-
-    def _add(self, x, attended, training):
+    def add(self, x, attended, training):
+        """Returns LN(x + Dropout(attended)), [N, T, D] as `x` and `attended`."""
         return self.norm(x + self.dropout(attended, training=training))
 
 
@@ -70,12 +66,62 @@ class _EncoderLayer(layers.Layer):
 
     def call(self, x, visible, training=False):
         """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
-        keys, values = self.self_att.attend.project(x)
-        x = self.self_att(x, keys, values, visible, training=training)
+        x = self.self_att(x, x, x, visible, training=training)
         return self.ff_layer(x, training=training)
 
 
-class _DecoderLayer(layers.Layer):
+class DecoderLayer(layers.Layer):
+    """Base class of decoder layers, which begin with attention to the words so far.
+
+    This class supplies `call`, `empty` and `step`. A subclass supplies the attribute `self_att`, a
+    `CachedAttention`, and the method `_finish`. It may override `over_words` and `_prepare`, too.
+    """
+
+    def call(self, y, past, regions, mask, training=False):
+        """Computes one layer for all positions of N rows.
+
+        Args:
+          y: words [N, T, D].
+          past: bool [1, T, T], True where a position may read another.
+          regions: what the layer reads of the regions, for B images with R regions; in most systems
+            keys and values [B, H, R, d].
+          mask: bool [B, 1, R], False for padded regions.
+          training: whether dropout is on.
+
+        Returns:
+          The words [N, T, D] of the next layer.
+        """
+        attended = self._mix(self._prepare(y), past, training)
+        return self._finish(y, attended, regions, mask, training)
+
+    def empty(self, rows, max_length):
+        """Makes the cache of `step` before the first position, for N rows of up to T positions."""
+        return self.over_words.empty(rows, max_length)
+
+    def step(self, y, cache, index, regions, mask, training=False):
+        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
+        attended, cache = self.over_words.step(self._prepare(y), cache, index, training=training)
+        return self._finish(y, attended, regions, mask, training), cache
+
+    @property
+    def over_words(self):
+        """The layer that mixes the words; it has the methods `empty` and `step`."""
+        return self.self_att
+
+    def _prepare(self, y):
+        """Returns what `over_words` reads, from the words `y` [N, T, D]."""
+        return y
+
+    def _mix(self, x, past, training):
+        """Applies `over_words` to all positions of `x` [N, T, D]."""
+        return self.over_words(x, x, visible=past, training=training)
+
+    def _finish(self, y, attended, regions, mask, training):
+        """Computes what follows the attention to words, whose result is `attended` [N, T, D]."""
+        raise NotImplementedError
+
+
+class _DecoderLayer(DecoderLayer):
     """One decoder layer: attention to the words so far, attention to regions, feed-forward block.
 
     The arguments are those of `_EncoderLayer`.
@@ -87,33 +133,12 @@ class _DecoderLayer(layers.Layer):
         self.cross_att = _block("cross_att", width, heads, weight_dropout, dropout)
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
-    def call(self, y, past, regions, mask, training=False):
-        """Computes one layer for all positions of N rows.
+    @property
+    def over_words(self):
+        return self.self_att.attend
 
-        Args:
-          y: words [N, T, D].
-          past: bool [1, T, T], True where a position may read another.
-          regions: keys and values [B, H, R, d] of `cross_att.attend.project`.
-          mask: bool [B, 1, R].
-          training: whether dropout is on.
-
-        Returns:
-          The words [N, T, D] of the next layer.
-        """
-        keys, values = self.self_att.attend.project(y)
-        y = self.self_att(y, keys, values, past, training=training)
-        return self._finish(y, regions, mask, training)
-
-    def empty(self, rows, max_length):
-        """Returns the cache for the first call of `step`, as `MultiHeadAttention.empty` does."""
-        return self.self_att.attend.empty(rows, max_length)
-
-    def step(self, y, cache, index, regions, mask, training=False):
-        """Computes position `index` of `call`: returns the new `y` [N, 1, D] and the new cache."""
-        y, cache = self.self_att.step(y, cache, index, training)
-        return self._finish(y, regions, mask, training), cache
-
-    def _finish(self, y, regions, mask, training):
+    def _finish(self, y, attended, regions, mask, training):
+        y = self.self_att.add(y, attended, training)
         keys, values = regions
         y = self.cross_att(y, keys, values, mask, training=training)
         return self.ff_layer(y, training=training)
@@ -128,14 +153,14 @@ class TransformerCaptioner(Captioner):
       `regions`, a list with what each decoder layer reads of the regions; `encoded` [B, R, D], the
       encoded regions; and `mask` bool [B, 1, R], False for padded regions;
     * the methods `words` and `predict`;
-    * the attribute `decoder`, a list of layers with the methods `call`, `empty` and `step`, whose
-      arguments are those of the decoder layer in this module.
+    * the attribute `decoder`, a list of layers.
 
-    The cache of `step` is a list with the result of `empty` for each decoder layer: a pair (keys,
-    values), each [N, H, T, d], for N rows (captions) of up to T words and H heads of width d.
+    The cache of `step` is a list with the result of `empty` for each decoder layer: in most systems
+    a pair (keys, values), each [N, H, T, d], for N rows (captions) of up to T words and H heads of
+    width d.
     """
 
-    decoder: list[Any]
+    decoder: list[DecoderLayer]
 
     def words(self, tokens, positions, training=False):
         """Returns the embedded words [N, T, D] of word ids `tokens` [N, T] at `positions` [T].
@@ -144,8 +169,8 @@ class TransformerCaptioner(Captioner):
         """
         raise NotImplementedError
 
-    def predict(self, y, training=False):
-        """Returns logits float32 [N, T, V] from the output [N, T, D] of the last decoder layer."""
+    def predict(self, outputs, training=False):
+        """Returns logits float32 [N, T, V] from the output [N, T, D] of each decoder layer."""
         raise NotImplementedError
 
     def decode(self, context, tokens, training=False):
@@ -153,9 +178,11 @@ class TransformerCaptioner(Captioner):
         positions = ops.arange(length)
         past = (positions[:, None] >= positions)[None]  # [1, T', T']
         y = self.words(tokens, positions, training)
+        outputs = []
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
             y = layer(y, past, regions, context["mask"], training=training)
-        return self.predict(y, training)
+            outputs.append(y)
+        return self.predict(outputs, training)
 
     def init_cache(self, context, max_length):
         rows = ops.shape(context["encoded"])[0]
@@ -163,11 +190,12 @@ class TransformerCaptioner(Captioner):
 
     def step(self, context, cache, tokens, index, training=False):
         y = self.words(tokens[:, None], ops.reshape(index, (1,)), training)
-        caches = []
+        outputs, caches = [], []
         for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
             y, new = layer.step(y, old, index, regions, context["mask"], training)
+            outputs.append(y)
             caches.append(new)
-        return self.predict(y, training)[:, 0], caches
+        return self.predict(outputs, training)[:, 0], caches
 
 
 @register("transformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
@@ -275,5 +303,5 @@ class Transformer(TransformerCaptioner):
         words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)
 
-    def predict(self, y, training=False):
-        return self.head(self.head_dropout(y, training=training))
+    def predict(self, outputs, training=False):
+        return self.head(self.head_dropout(outputs[-1], training=training))
