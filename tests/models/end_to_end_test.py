@@ -53,6 +53,17 @@ def test_it_captions_the_features_of_its_backbone(model, batch):
     assert np.abs(features - rounded).max() > 0
 
 
+def test_a_phase_of_images_starts_from_one_of_sentences(tmp_path):
+    """The run of sentences has neither the weights of images nor those of the backbone."""
+    sizes = dict(width=8, attention_width=4, dictionary=5)
+    sentences = models.build("sgae", VOCABULARY, LENGTH, WIDTH + 6, phase="sentence", **sizes)
+    images = models.build("sgae", VOCABULARY, LENGTH, WIDTH, **sizes)
+    model = EndToEnd(images, Backbone("small_cnn", image_size=SIZE))
+    path = tf.train.Checkpoint(**sentences.checkpoint_items).write(str(tmp_path / "ckpt"))
+    restore_weights(model, path, start=True)
+    np.testing.assert_array_equal(images.dictionary.vectors, sentences.dictionary.vectors)
+
+
 def test_further_regions_are_cut_off(model, batch):
     short = {**batch, "mask": batch["mask"][:, :3]}
     features = model.backbone.extract(batch["pictures"])[:, :3]

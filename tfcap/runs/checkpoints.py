@@ -101,7 +101,7 @@ def restore_weights(
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         group = _group(reader)
-        for part in (PREFIX, *model.phase_weights) if start else ():
+        for part in (PREFIX, *model.on_features().phase_weights) if start else ():
             tensors = [key for key in shapes if key.startswith(_tensor_start(part, group))]
             if not tensors:
                 weights = {n: weight for n, weight in weights.items() if not n.startswith(part)}
