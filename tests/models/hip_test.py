@@ -9,7 +9,6 @@ from helpers.sizes import LENGTH, VOCABULARY
 
 from tfcap import models, private_api
 from tfcap.models import hip
-from tfcap.objectives import losses
 
 X, L, M = 4, 5, 3  # features of a region, columns of labels, labels
 # Two regions are parts of the first, one is part of a part.
@@ -191,29 +190,3 @@ def test_rows_that_cannot_be_cut_in_half_are_refused():
         models.build("hip", VOCABULARY, LENGTH, 20, regions=6)
     with pytest.raises(ValueError, match="Set regions to the number of labels"):
         models.build("hip", VOCABULARY, LENGTH, 2, regions=1)
-
-
-@pytest.mark.slow
-def test_it_learns_to_say_which_region_is_a_part_of_which():
-    """The same three regions in five trees, each with a caption of its own."""
-    seeds.set_seed(1)
-    rates = {f"{name}_dropout": 0.0 for name in ("word", "region", "attention", "input", "head")}
-    model = models.build("hip", VOCABULARY, LENGTH, 2 * X + 1, width=32, regions=0, **rates)
-    regions = np.tile(np.random.default_rng(4).normal(size=(3, 2 * X)), (5, 1, 1))
-    trees = np.array([[-1, -1, -1], [-1, 0, -1], [-1, -1, 0], [-1, -1, 1], [-1, 0, 1]])
-    features = tf.constant(np.concatenate([regions, trees[..., None]], 2), tf.float32)
-    tokens = tf.constant([[[1, 3, 4 + tree, 9, 2, 0]] for tree in range(5)])
-    batch = {"features": features, "mask": tf.ones((5, 3), tf.bool), "tokens": tokens[..., :-1]}
-    optimizer = tf.keras.optimizers.Adam(0.005)
-
-    @tf.function(autograph=False)
-    def step():
-        with tf.GradientTape() as tape:
-            loss = losses.cross_entropy(model(batch, training=True), tokens[..., 1:], 0.0)[0]
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-
-    optimizer.build(model.trainable_variables)
-    for _ in range(300):
-        step()
-    result = searches.beam_search(model, model.encode(batch), 2, LENGTH)[0][:, 0]
-    np.testing.assert_array_equal(result[:, : LENGTH - 1], tokens[:, 0, 1:])
