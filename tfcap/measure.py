@@ -85,7 +85,7 @@ def measure(
         seconds = _timed(_batches(params, sizes, data_dir), repeats)
         images *= BATCHES
         return {"batches": BATCHES, **_rates(seconds, images, images * captions)}
-    model = runs.build_model(config, sizes.vocab, sizes.features)
+    model = runs.build_model(config, sizes.vocab, {"dim": sizes.features})
     inputs = _random_inputs(params, sizes)
     if what in ("beam", "greedy"):
         decode = _decoding(what, params, model, inputs)

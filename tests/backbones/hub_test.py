@@ -120,7 +120,7 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
 
     of = runs.load(trained)
     run = str(tmp_path / "run")
-    model = runs.build_model(of.params.task, len(of.vocab), again.feature_dim)
+    model = runs.build_model(of.params.task, len(of.vocab), {"dim": again.feature_dim})
     fingerprint = {**of.fingerprint, "features": data.fingerprint["features"], "backbone": made_by}
     files = [str(tmp_path / "out" / "backbone.preset")]
     runs.create(run, "xtransformer", of.params, of.vocab, fingerprint, model, files)

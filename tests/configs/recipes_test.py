@@ -143,8 +143,7 @@ def test_recipes_start_from_the_data_and_weights_that_another_command_makes():
 def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
     """The registered experiments are smaller."""
     model = resolve(FULL[system]).task.model
-    options = model.get().as_dict() | ({"set_widths": ""} if system == "rfnet" else {})  # of data
-    assert options == configs.Model(type=system).get().as_dict()
+    assert model.get().as_dict() == configs.Model(type=system).get().as_dict()
 
 
 @pytest.mark.parametrize("name", SELF_CRITICAL)
@@ -200,7 +199,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
         options |= {key: min(options[key], 1) for key in options if key.endswith("_layers")}
         key = (params.task.model.type, params.task.max_length, json.dumps(options))
         if key not in built:
-            # Odd: two vectors, a parent and 36 labels for HIP. RFNet reads the widest of its sets.
+            # Odd: two vectors, a parent and 36 labels for HIP.
             models.MODELS[params.task.model.type](9488, params.task.max_length, 2209, **options)
             built.add(key)
         decoding.Options(**params.task.decoding.as_dict())

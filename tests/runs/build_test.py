@@ -1,10 +1,10 @@
-"""The search that a configuration describes."""
+"""The captioner and the search that a configuration describes."""
 
 import pytest
 
 from tfcap import configs, runs
 from tfcap.data.tokens import FUNCTION_WORDS, SPECIALS, Vocab
-from tfcap.runs.build import build_search
+from tfcap.runs.build import build_model, build_search
 
 
 def test_words_become_ids(trained):
@@ -40,6 +40,30 @@ def test_words_of_reports_get_no_full_stop():
     assert (result.suppress, result.prefix) == ((6,), (5,))
     task = configs.Task(decoding={"prefix": "no ."})
     assert build_search(task, vocab, dict).options.prefix == (5, 4)
+
+
+def test_the_widths_of_feature_sets_are_those_of_the_data():
+    sets = {"dim": 7, "set_widths": [6, 4]}
+    for given, features, widths in (
+        ("", sets, [6, 4]),
+        ("6 4", sets, [6, 4]),
+        ("", {"dim": 7}, [7]),
+    ):
+        assert build_model(_rfnet(given), 13, features).set_widths == widths
+    # Rows that the user has joined are one set of data.
+    assert build_model(_rfnet("6 4"), 13, {"dim": 7}).set_widths == [6, 4]
+    for given, features, message in (
+        ("6 3", sets, "rfnet.set_widths is '6 3', but .* have the widths '6 4'. Leave the key out"),
+        ("6 7", {"dim": 7}, "a row of the features has 7 numbers.* Leave `set_widths` out"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build_model(_rfnet(given), 13, features)
+
+
+def _rfnet(widths):
+    options = {"width": 8, "attention_width": 6, "stage1_steps": 1, "stage2_steps": 1}
+    options["set_widths"] = widths
+    return configs.Task(max_length=6, model={"type": "rfnet", "rfnet": options})
 
 
 def _options(run):

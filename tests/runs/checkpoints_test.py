@@ -90,7 +90,7 @@ def test_a_checkpoint_of_another_size_is_refused(run, params, data):
     other = runs.build_model(
         params.replace(task={"model": {"attention_lstm": {"width": 8}}}).task,
         len(data.vocab),
-        data.feature_dim,
+        data.fingerprint["features"],
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(other, str(run))

@@ -60,8 +60,7 @@ def test_weights_are_the_mean_of_several_runs(trained, tmp_path, capsys):
     assert json.loads((out / "info.json").read_text()) == {"signature": "cross-entropy"}
     run = runs.load(trained)
     params = run.params.replace(task={"model": {EXPERIMENT: {"width": 10}}})
-    width = run.fingerprint["features"]["dim"]
-    wider = build.build_model(params.task, len(run.vocab), width)
+    wider = build.build_model(params.task, len(run.vocab), run.fingerprint["features"])
     compact.write(dataclasses.replace(run, params=params, model=wider), str(tmp_path / "wider"))
     with pytest.raises(ValueError, match="The models of .*wider and .* differ"):
         compact.load_mean([trained, tmp_path / "wider"])

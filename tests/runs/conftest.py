@@ -36,7 +36,7 @@ def other(data, params, tmp_path_factory):
     """A run directory whose vocabulary shares three words with the shapes, and its model."""
     vocab = Vocab([*SPECIALS, *OTHER_WORDS])
     seeds.set_seed(9)
-    model = runs.build_model(params.task, len(vocab), data.feature_dim)
+    model = runs.build_model(params.task, len(vocab), data.fingerprint["features"])
     fingerprint = data.fingerprint | {"vocab_sha256": vocab.sha256}
     folder = str(tmp_path_factory.mktemp("other") / "run")
     path = runs.create(folder, "attention_lstm", params, vocab, fingerprint, model)

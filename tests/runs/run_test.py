@@ -66,7 +66,7 @@ def together(trained, shapes, tmp_path_factory):
     override = {"task": {"data_dir": shapes, "max_length": 12, "model": {"updown": {"width": 16}}}}
     params = configs.resolve("updown", override=json.dumps(override))
     seeds.set_seed(5)
-    model = runs.build_model(params.task, len(data.vocab), data.feature_dim)
+    model = runs.build_model(params.task, len(data.vocab), data.fingerprint["features"])
     folder = str(tmp_path_factory.mktemp("other") / "run")
     runs.create(folder, "updown", params, data.vocab, data.fingerprint, model)
     return [trained, folder]
@@ -91,9 +91,11 @@ def test_runs_that_do_not_go_together_are_refused(together, tmp_path):
     first = runs.load(together[1])
     fingerprint = first.fingerprint
     grid = fingerprint | {"backbone": fingerprint["backbone"] | {"grid": 3}}
+    sets = fingerprint | {"features": fingerprint["features"] | {"set_widths": [8, 4]}}
     fewer = first.params.replace(task={"validation_data": {"max_regions": 7}})
     for name, params, expected, word in (
         ("grid", first.params, grid, "backbone"),
+        ("sets", first.params, sets, "widths of feature sets .8 4. than .* .one set."),
         ("regions", fewer, fingerprint, "max_regions"),
     ):
         folder = str(tmp_path / name)

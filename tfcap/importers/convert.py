@@ -91,7 +91,7 @@ def convert(
         _check_rows(checkpoint, ids, vocab_file)
         params = _resolve(family, checkpoint, max_length, params_override)
         _check_groups(params.task.model.get().as_dict(), checkpoint)
-        model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
+        model = runs.build_model(params.task, len(vocab), {"dim": checkpoint.feature_dim})
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
         network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
         if network and regions:

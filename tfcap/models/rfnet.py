@@ -130,7 +130,8 @@ class RFNet(RecurrentCaptioner):
     Args:
       *sizes: `vocab_size`, `max_length` and `feature_dim`, F, see `Captioner`.
       set_widths: widths of the feature sets with spaces between them, such as "2048 1536"; the
-        order is that of their numbers. Empty for one set.
+        order is that of their numbers. Empty for one set; training and a loaded run then take the
+        widths of the prepared data.
       width: width of embedded words and of all LSTMs, D.
       attention_width: width of the additive attentions, A.
       stage1_steps: number of steps of stage 1, T1.
@@ -223,8 +224,8 @@ class RFNet(RecurrentCaptioner):
         if len(widths) > 1 and self.feature_dim <= max(widths):
             raise ValueError(
                 f"`set_widths` is {text!r}, but a row of the features has {self.feature_dim} "
-                f"numbers, and not {max(widths)} and the number of the set. Give the widths of the "
-                "sets, which dataset.json has, or leave them out if the data has one set."
+                f"numbers, and not {max(widths)} and the number of the set. Leave `set_widths` "
+                "out: prepared data has the widths of its sets, or one set."
             )
         return widths if len(widths) > 1 else [self.feature_dim]
 

@@ -1,6 +1,6 @@
 """Training runs on disk: begins and resumes runs, creates new ones, and loads them."""
 
-from tfcap.runs.build import build_model, build_search, count_parameters, width_of, with_backbone
+from tfcap.runs.build import build_model, build_search, count_parameters, with_backbone
 from tfcap.runs.checkpoints import newest_checkpoint, step_of
 from tfcap.runs.confidence import write_confidence
 from tfcap.runs.directory import begin, create, differing
@@ -41,7 +41,6 @@ __all__ = [
     "signature_of",
     "source_of_features",
     "step_of",
-    "width_of",
     "with_backbone",
     "write_confidence",
 ]

@@ -16,16 +16,30 @@ from tfcap.models.end_to_end import EndToEnd
 from tfcap.objectives import ngrams
 
 
-def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
+def build_model(task: configs.Task, vocab_size: int, features: Mapping[str, Any]) -> Captioner:
     """Builds the captioner of a configuration, with random weights.
 
     Args:
       task: the configuration.
       vocab_size: number of words of the vocabulary, V.
-      feature_dim: width of the features that the captioner reads, F.
+      features: the entry `features` of dataset.json, which has the widths of the features.
+
+    Raises:
+      ValueError: the option `set_widths` of the captioner has other widths than the data.
     """
+    system = task.model.type or ""
     options = task.model.get().as_dict()
-    return models.build(task.model.type or "", vocab_size, task.max_length, feature_dim, **options)
+    if "set_widths" in options and "set_widths" in features:
+        widths = " ".join(map(str, features["set_widths"]))
+        given = str(options["set_widths"]) or widths
+        if given.split() != widths.split():
+            raise ValueError(
+                f"task.model.{system}.set_widths is {given!r}, but the feature sets of the data "
+                f"have the widths {widths!r}. Leave the key out: the widths of the data are used."
+            )
+        options["set_widths"] = widths
+    width = width_of(task, features)
+    return models.build(system, vocab_size, task.max_length, width, **options)
 
 
 def width_of(task: configs.Task, features: Mapping[str, Any]) -> int:

@@ -19,6 +19,7 @@ _SAME: dict[str, Callable[[Mapping[str, Any], configs.Task], Any]] = {
     "vocabulary": lambda fingerprint, task: fingerprint["vocab_sha256"][:12],
     _CUT: lambda fingerprint, task: _way_of(fingerprint),
     "feature width": lambda fingerprint, task: width_of(task, fingerprint["features"]),
+    "widths of feature sets": lambda fingerprint, task: _set_widths(fingerprint),
     "backbone": lambda fingerprint, task: source_of_features(fingerprint),
     "number of frames": lambda fingerprint, task: fingerprint.get("frames") or "none",
 }
@@ -46,7 +47,7 @@ def check_data(
 ) -> None:
     """Raises ValueError if data does not fit a run.
 
-    Data fits if it has the vocabulary, the way of cutting captions into words, the width of
+    Data fits if it has the vocabulary, the way of cutting captions into words, the widths of
     features, the backbone and the number of frames of the data that the run was trained on.
 
     Args:
@@ -71,6 +72,10 @@ def check_data(
         raise ValueError(
             f"{data_dir} has another {name} ({received}) than {directory} ({expected}). {remedy}."
         )
+
+
+def _set_widths(fingerprint: Mapping[str, Any]) -> str:
+    return " ".join(map(str, fingerprint["features"].get("set_widths", ()))) or "one set"
 
 
 def _way_of(fingerprint: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
-from tfcap.runs.build import build_model, build_search, width_of, with_backbone
+from tfcap.runs.build import build_model, build_search, with_backbone
 from tfcap.runs.checkpoints import find, newest_checkpoint, path_of, restore_weights, step_of
 from tfcap.runs.confidence import read_confidence
 from tfcap.runs.fingerprint import (
@@ -211,9 +211,8 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
     fingerprint = read_fingerprint(directory)
     remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
     vocab = load_vocabulary(directory, fingerprint, remedy)
-    width = width_of(params.task, fingerprint["features"])
     with precision.scope(dtype):
-        model = build_model(params.task, len(vocab), width)
+        model = build_model(params.task, len(vocab), fingerprint["features"])
     whole = with_backbone(model, params.task, fingerprint, directory)
     assert whole.backbone is None or isinstance(whole.backbone, Backbone)
     path = restore_weights(whole, _checkpoint(directory, params, checkpoint))

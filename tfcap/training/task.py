@@ -120,8 +120,7 @@ class CaptionTask(base_task.Task):
         """
         data = self.data
         config = self.task_config
-        width = runs.width_of(config, data.fingerprint["features"])
-        captioner = runs.build_model(config, len(data.vocab), width)
+        captioner = runs.build_model(config, len(data.vocab), data.fingerprint["features"])
         model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
         if model.backbone is not None:
             self.data = data.with_backbone(model.backbone)
