@@ -18,6 +18,7 @@ from tfcap.backbones import detector, saved
 from tfcap.captioning.demo_page import Model
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.decode import decode_split
+from tfcap.inference.retrieval import Pairs, find_sentences
 from tfcap.preparing.build import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.training.stages import train
@@ -206,6 +207,11 @@ def test_a_system_that_reads_boxes_gets_them_in_data_python_and_savedmodel(
         assert sum(one.log_probs) == pytest.approx(one.score, abs=1e-4)
     [score] = captioner.score(pictures[0], str(captions[0]))[0]
     assert score == pytest.approx(scores[0], abs=1e-3)
+    inputs = captioner.encoder_inputs(pictures[:2])
+    assert inputs["boxes"].shape == (*inputs["mask"].shape, 4)
+    best = [own[0] for own in find_sentences(Pairs(run, data, "val", 0, 2), inputs, 1, 0, 1)]
+    for picture, (text, score) in zip(pictures, best, strict=False):
+        assert score == pytest.approx(captioner.score(picture, text)[0][0], abs=1e-3)
 
     signature = tf.saved_model.load(str(export / "1")).signatures["features"]
     batch = data.read("val", list(data.file_names("val")))

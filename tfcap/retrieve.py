@@ -118,7 +118,8 @@ def retrieve(args: Retrieve) -> dict[str, retrieval.Summary]:
     if args.query:
         _find_images(args, pairs, candidates)
     if args.image:
-        _find_sentences(args, pairs, candidates, captioner_of_run(run).features(args.image))
+        inputs = captioner_of_run(run).encoder_inputs(args.image)
+        _find_sentences(args, pairs, candidates, inputs)
     return {}
 
 
@@ -174,14 +175,17 @@ def _find_images(args: Retrieve, pairs: "Pairs", candidates: "Candidates | None"
 
 
 def _find_sentences(
-    args: Retrieve, pairs: "Pairs", candidates: "Candidates | None", features: "np.ndarray"
+    args: Retrieve,
+    pairs: "Pairs",
+    candidates: "Candidates | None",
+    inputs: "dict[str, np.ndarray]",
 ) -> None:
-    """Finds sentences for the pictures `image`, which have the features [Q, R, F]."""
+    """Finds sentences for the pictures `image`, which have the inputs `inputs`."""
     from tfcap.inference.retrieval import find_sentences
 
     results = find_sentences(
         pairs,
-        features,
+        inputs,
         args.top,
         args.marginal_images,
         args.seed,

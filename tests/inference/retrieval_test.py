@@ -75,17 +75,17 @@ def test_queries_without_a_known_word_are_refused(run, data):
 def test_sentences_are_ranked_for_images(run, data, candidates):
     pairs = Pairs(run, data, "val", limit=4, block=4)
     (block,) = likelihood.read_images(data, "test", [0, 1], 2)
-    features = block["features"].numpy()
+    inputs = {name: value.numpy() for name, value in block.items()}
     texts = list(dict.fromkeys(pairs.captions()[0]))
     scores = scores_of(run, data, "test", [0, 1], texts)
     positions = np.random.default_rng(5).permutation(64)[:9]
     mean = np.log(np.mean(np.exp(scores_of(run, data, "train", positions, texts)), 0))
     for images, wanted in ((0, scores), (9, scores - mean)):
-        for own, row in zip(find_sentences(pairs, features, 3, images, 5), wanted, strict=True):
+        for own, row in zip(find_sentences(pairs, inputs, 3, images, 5), wanted, strict=True):
             assert [text for text, _ in own] == [texts[n] for n in np.argsort(-row)[:3]]
             np.testing.assert_allclose([s for _, s in own], np.sort(row)[::-1][:3], rtol=1e-3)
-    chosen = candidates.among_sentences(candidates.space.vectors(features), texts, 4)
-    some = find_sentences(pairs, features, 9, 9, 5, candidates, 4)
+    chosen = candidates.among_sentences(candidates.space.vectors(inputs["features"]), texts, 4)
+    some = find_sentences(pairs, inputs, 9, 9, 5, candidates, 4)
     for own, near, row in zip(some, chosen, scores - mean, strict=True):
         assert {text for text, _ in own} == {texts[n] for n in near} and len(own) == 4
         for text, score in own:

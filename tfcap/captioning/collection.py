@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfcap import runs
 from tfcap.captioning.results import Match, Neighbour
@@ -30,9 +29,7 @@ class Collection:
       index: the directory that keeps the vectors of the images; "" takes the directory `vectors`
         inside the prepared directory, None keeps the vectors in memory only.
       batch_size: number of images scored together.
-      extract: a function that extracts the features of pictures: from B pictures it returns their
-        features float32 [B, R, F], R regions of width F, and their mask bool [B, R], False for
-        padding.
+      extract: the method `encoder_inputs` of the captioner.
     """
 
     def __init__(
@@ -43,7 +40,7 @@ class Collection:
         *,
         index: str | None,
         batch_size: int,
-        extract: Callable[[Any], tuple[np.ndarray, tf.Tensor]],
+        extract: Callable[[Any], dict[str, np.ndarray]],
     ):
         data = PreparedData.load(data_dir or run.data_dir)
         runs.check_vocabulary(run, data)
@@ -120,8 +117,8 @@ class Collection:
         Returns:
           A list of `Neighbour`, most similar first, for each picture, also if there is only one.
         """
-        features, mask = self._extract(images)
-        vectors = self._candidates.space.vectors(features, mask)
+        inputs = self._extract(images)
+        vectors = self._candidates.space.vectors(inputs["features"], inputs["mask"])
         positions, distances = self._candidates.index.search(vectors, top)
         # The vectors have the length 1.
         similarities = 1 - distances**2 / 2

@@ -23,8 +23,6 @@ from tfcap.errors import UsageError
 from tfcap.visualize.attended import KINDS, Attended, Kind
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from tfcap.captioning.collection import Collection
     from tfcap.captioning.runtimes import Runtime, TrainedRun
     from tfcap.models.captioner import Captioner
@@ -325,7 +323,7 @@ class ImageCaptioner:
 
         run = self.runtime.trained.run
         return Collection(
-            run, data_dir, split, index=index, batch_size=batch_size, extract=self._extract
+            run, data_dir, split, index=index, batch_size=batch_size, extract=self.encoder_inputs
         )
 
     def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
@@ -342,13 +340,31 @@ class ImageCaptioner:
         Raises:
           ValueError: a picture cannot be read, or the captioner is an export.
         """
-        features = [
-            self._features(_without_failures(batch, strict=True)).numpy()
-            for batch in _batches(self.runtime.trained, images, batch_size)
+        return self.encoder_inputs(images, batch_size=batch_size)["features"]
+
+    def encoder_inputs(self, images: Any, *, batch_size: int = 16) -> dict[str, np.ndarray]:
+        """Extracts all that the captioner reads of pictures.
+
+        Args:
+          images: a picture, or several.
+          batch_size: number of pictures computed together.
+
+        Returns:
+          The argument of `tfcap.models.Captioner.encode`: a dictionary with `features`, as the
+          method `features` returns them; `mask` bool [B, R], False for rows without a region; and
+          for a detector `boxes` float32 [B, R, 4].
+
+        Raises:
+          ValueError: a picture cannot be read, or the captioner is an export.
+        """
+        runtime = self.runtime.trained
+        parts = [
+            runtime.inputs([item.content for item in _without_failures(batch, strict=True)])
+            for batch in _batches(runtime, images, batch_size)
         ]
-        if not features:
+        if not parts:
             raise ValueError("`images` has no picture in it. Give at least one picture.")
-        return np.concatenate(features)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def export(self, directory: str | os.PathLike) -> str:
         """Exports the captioner as a SavedModel for TF Serving.
@@ -360,14 +376,6 @@ class ImageCaptioner:
           ValueError: the captioner is itself an export.
         """
         return self.runtime.trained.export(os.path.expanduser(directory))
-
-    def _extract(self, images: Any) -> "tuple[np.ndarray, tf.Tensor]":
-        """Extracts the features of pictures, and their mask bool [B, R]."""
-        features = self.features(images)
-        return features, self.runtime.trained.server.mask(features)
-
-    def _features(self, items: Sequence[Prepared]) -> "tf.Tensor":
-        return self.runtime.trained.features([item.content for item in items])
 
     def _scored(
         self, images: Any, texts: Sequence[str], batch_size: int, strict: bool

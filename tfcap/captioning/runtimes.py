@@ -247,16 +247,13 @@ class TrainedRun:
             return [content] * frames
         return clips.read_clip_bytes(content, frames)
 
-    def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Extracts the features of pictures.
+    def inputs(self, prepared: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Extracts what the model reads of pictures, the argument of `Captioner.encode`.
 
         Args:
           prepared: B prepared pictures, results of `prepare`.
-
-        Returns:
-          float32 [B, R, F]: for each picture R regions, with features of width F.
         """
-        return self._extract(tf.stack(prepared))[0]
+        return self.server.inputs(*self._extract(tf.stack(prepared)))
 
     def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
@@ -348,7 +345,7 @@ class TrainedRun:
         from tfcap.inference.likelihood import PairScorer, encode_captions
 
         encoded = encode_captions(self.run.vocab, texts, self.model.max_length)
-        inputs = self.server.inputs(*self._extract(tf.stack(prepared)))
+        inputs = self.inputs(prepared)
         with self._scoring:
             if self._scorer is None:
                 specs = {

@@ -255,7 +255,7 @@ def find(
 
 def find_sentences(
     pairs: Pairs,
-    features: np.ndarray,
+    inputs: dict[str, np.ndarray],
     top: int,
     marginal_images: int,
     seed: int,
@@ -270,7 +270,7 @@ def find_sentences(
     Args:
       pairs: holds the images whose captions are the sentences, and the trained run that computes
         the probabilities.
-      features: features of Q pictures with R regions, vectors of width F, float32 [Q, R, F]. The
+      inputs: what the captioner reads of Q pictures, the argument of `Captioner.encode`. The
         pictures need not be in the data.
       top: number of sentences to find for a picture.
       marginal_images: number of training images, drawn at random, from which P(sentence) is
@@ -285,15 +285,15 @@ def find_sentences(
       caption of several images occurs once.
     """
     texts = list(dict.fromkeys(pairs.captions()[0]))
-    chosen = [np.arange(len(texts))] * len(features)
+    chosen = [np.arange(len(texts))] * len(inputs["mask"])
     if candidates is not None:
-        vectors = candidates.space.vectors(features)
+        vectors = candidates.space.vectors(inputs["features"], inputs["mask"])
         chosen = list(candidates.among_sentences(vectors, texts, number))
     scored = np.unique(np.concatenate(chosen))
     scored_texts = [texts[i] for i in scored]
     scorer = pairs.scorer(pairs.encode(scored_texts))
-    mask = np.ones([1, features.shape[1]], bool)
-    scores = np.concatenate([scorer(image[None], mask) for image in features]).astype(np.float64)
+    pictures = [{n: v[i : i + 1] for n, v in inputs.items()} for i in range(len(chosen))]
+    scores = np.concatenate([scorer(**picture) for picture in pictures]).astype(np.float64)
     log_marginals = pairs.log_marginals(scorer, marginal_images, seed)
     if log_marginals is not None:
         scores = scores - log_marginals
