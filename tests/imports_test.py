@@ -48,7 +48,7 @@ ALLOWED = {
     "serving": "segmentation files images layers metrics models decoding data backbones "
     "pretrained runs",
     "importers": "ids torch_file files layers models data backbones configs runs",
-    "captioning": "errors ids files images metadata models decoding data pretrained runs preparing "
+    "captioning": "errors files images metadata models decoding data pretrained runs preparing "
     "visualize inference serving",
     "measure": "ids models objectives decoding data backbones configs runs training",
     "cli": "arguments errors progress decoding pretrained",
