@@ -32,6 +32,7 @@ def infos(path, protocol=2, **options):
     del table["0"]
     opt = argparse.Namespace(num_layers=2, legacy_extra_skip=False, **options)
     content = {"opt": opt, "vocab": table, "iter": 6000, "iterators": {"train": 3}}
+    content |= {"best_val_score": np.float64(1.2)}
     path.write_bytes(pickle.dumps(content, protocol))
     return str(path)
 
@@ -89,11 +90,14 @@ def test_an_object_relation_transformer(tmp_path):
     assert not options.extra_skip and not options.stored_positions
     assert captions_of(run, arrays) == released(arrays["out/beam3"], 0, NAMES)
 
-    # cocotalk.json shows no options, and says so.
+    # A list of words shows no options, and the line says so. The search is the released one.
     path = tmp_path / "words.txt"
     path.write_text("\n".join([*NAMES[1:-1], "UNK"]))
-    line = convert(*source[:2], str(path), str(tmp_path / "other"), LENGTH)
-    assert "assumed, because tensor shapes do not show it" in line and "extra_skip False" in line
+    line = convert(*source[:2], str(path), str(tmp_path / "other"))
+    assert "at most 16 words, beam 2; assumed, because tensor shapes do not show it" in line
+    assert "extra_skip False" in line
+    decoding = runs.load(str(tmp_path / "other")).params.task.decoding
+    assert decoding.finished == "retire" and decoding.suppress_unk
 
 
 def test_the_extra_connection_of_a_released_model_is_read(tmp_path):
@@ -142,9 +146,14 @@ def test_a_meshed_memory_transformer(tmp_path, vocabulary):
     table = run.model.checkpoint_items["weights"]["position_codes/table"]
     np.testing.assert_array_equal(table, arrays["w/decoder.pos_emb.weight"][1 : LENGTH + 1])
 
-    convert(*source, str(tmp_path / "released"), LENGTH, "task.model.m2.heads=2")
+    content["state_dict"]["decoder.pos_emb.weight"] = np.ones((55, 16), "f4")  # as released
+    torch_writer.write(tmp_path / "meshed_memory_transformer.pth", content)
+    line = convert(*source, str(tmp_path / "released"), None, "task.model.m2.heads=2")
+    assert "at most 20 words, beam 5;" in line
     run = runs.load(str(tmp_path / "released"))
-    assert run.params.task.model.m2.filled_regions == 50 and run.params.task.decoding.beam == 5
+    assert run.params.task.model.m2.filled_regions == run.max_regions == 50
+    decoding = run.params.task.decoding
+    assert decoding.finished == "hold" and not decoding.suppress_unk
 
 
 def test_a_vocabulary_without_marks_is_refused(tmp_path):

@@ -31,7 +31,7 @@ _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "expansionnet_v2": (20, {"beam": 5, "length_power": 1.0}),
     "xmodaler": (20, {"beam": 3}),
     "self_critical": (20, {"beam": 5, "finished": "retire", "suppress_unk": True}),
-    "ort": (17, {"beam": 2, "finished": "retire", "suppress_unk": True}),
+    "ort": (16, {"beam": 2, "finished": "retire", "suppress_unk": True}),
     "m2": (20, {"beam": 5}),
     "aoanet": (20, {"beam": 2, "finished": "retire", "suppress_unk": True}),
     "xmodaler transformer": (20, {"beam": 2}),
@@ -194,12 +194,15 @@ def _changes(family: str, checkpoint: Checkpoint, max_length: int | None) -> dic
     system = checkpoint.system
     length, decoding = _DECODING.get(f"{family} {system}") or _DECODING[family]
     options = getattr(configs.Model(type=system), system).as_dict() | checkpoint.options
+    # The code that fills an image up to a number of regions ignores further ones.
+    regions = {"max_regions": options.get("filled_regions", 0)}
     return {
         "task": {
             "model": {"type": system, system: options},
             "max_length": max_length or length,
             "decoding": {"finished": "hold", "suppress_unk": False, **decoding},
-            "train_data": {"global_batch_size": 10, "captions_per_image": 5},
+            "train_data": {"global_batch_size": 10, "captions_per_image": 5, **regions},
+            "validation_data": regions,
         },
         "trainer": {"optimizer_config": {"schedule": _FURTHER}},
     }
