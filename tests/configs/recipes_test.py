@@ -178,6 +178,9 @@ def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_
         ("expansionnet_v2_scst", {1: 1e-4, 2360: 1e-4, 2361: 8e-5, 21240: 1e-4 * 0.8**8}),
         ("expansionnet_v2_end_to_end_scst", {1: 2e-6, 2360: 2e-6}),
         ("expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
+        ("ort_xe", {1: 4.4194e-8, 10000: 4.4194e-4, 40000: 2.2097e-4}),
+        ("ort_scst", {1: 5e-4 * 0.8**10, 33984: 5e-4 * 0.8**10, 33985: 5e-4 * 0.8**11}),
+        ("m2_scst", {1: 5e-6, 339840: 5e-6}),
     ],
 )
 def test_learning_rates_by_step_are_the_published_ones(name, rates):
