@@ -227,7 +227,8 @@ def _attention(model, inputs, tokens) -> np.ndarray | None:
     """Computes [B, T', R]: the last attention of each member, mean over heads and members.
 
     The last attention of most systems is that to the regions: attention to earlier words comes
-    before it. Returns None for a model without attention to regions.
+    before it. If it reads several layers of the encoder in turn, the result is their mean. Returns
+    None for a model without attention to regions.
     """
     context = model.encode(inputs)
     with recording() as records:
@@ -243,7 +244,9 @@ def _attention(model, inputs, tokens) -> np.ndarray | None:
         first, number, *_ = path.split("/")
         member = model.members[int(number)] if first == "members" else model
         if member.attends_to_regions:
-            last[member] = np.concatenate(weights, 1)
+            rows = np.concatenate(weights, 1)  # [B, T', S], once for each encoder layer it reads
+            layers = rows.reshape(len(rows), -1, tokens.shape[1], rows.shape[-1])
+            last[member] = layers.mean(1)
     # A model may fill an image up with regions of its own.
     count = inputs["mask"].shape[1]
     return np.mean([weights[..., :count] for weights in last.values()], 0) if last else None
