@@ -8,6 +8,7 @@ from helpers.sizes import LENGTH
 
 from tfcap import models
 from tfcap.layers import precision
+from tfcap.layers.geometry import relation_codes
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,18 @@ def test_an_ensemble_reads_boxes_if_a_member_does(model, batch):
     contract.differ(ensemble(moved)[0], ensemble(batch)[0])
 
 
-def test_the_extra_connection_changes_the_encoder(model, batch):
+def test_the_extra_connection_adds_the_normalised_regions_before_the_last_map(model, batch):
     other = small_models.make("ort", seed=1, extra_skip=True)
-    context = other.encode(batch)
-    contract.differ(context["encoded"], model.encode(batch)["encoded"])
-    tokens = searches.beam_search(other, context, 2, LENGTH)[0]
+    tokens = searches.beam_search(other, other.encode(batch), 2, LENGTH)[0]
     assert tokens.shape == (len(batch["mask"]), 2, LENGTH)
+    layers = []
+    for each in (model, other):
+        layer = each.encoder[0]
+        kernel = layer.fc2.kernel.numpy()
+        layer.fc2.kernel.assign(np.zeros_like(kernel))  # no feed-forward block, but for its bias
+        x = 3 * tf.random.stateless_normal((*batch["mask"].shape, each.width), (0, 1)) + 1
+        layers.append(layer(x, relation_codes(batch["boxes"]), batch["mask"][:, None]))
+        layer.fc2.kernel.assign(kernel)
+    normal = model.encoder[0].self_norm(x)
+    expected = tf.matmul(normal, model.encoder[0].output_map.kernel)
+    np.testing.assert_allclose(layers[1] - layers[0], expected, atol=1e-5)
