@@ -73,7 +73,7 @@ def test_regions_are_those_of_the_literal_port(form, height, width):
         np.testing.assert_allclose(result._asdict()[key][:count], expected[key], atol=1e-3)
 
 
-def resized(image, short=600, long=1000):
+def resized(image, short=NARROW.short, long=NARROW.long):
     pixels, scale = detector.resized(tf.constant(image), short, long)
     return pixels, tf.cast(scale, tf.float32)
 
@@ -348,7 +348,7 @@ def test_boxes_are_the_proposals_divided_by_the_scale_and_not_clipped():
     """A proposal ends at most at W' - 1; W' / f - 1 / f is beyond W - 1 for f above 1."""
     image = literal.photograph(60, 90)
     result = detect(narrow(), image)
-    assert result["boxes"][:, 2].max() == F(899) / F(10)
+    assert result["boxes"][:, 2].max() == F(359) / F(4)
     odd = literal.photograph(61, 93)
     pixels, scale = resized(odd)
     rois = narrow()._proposals(narrow()._trunk(pixels[None]), pixels.shape[:2], scale)[0].numpy()

@@ -306,6 +306,8 @@ NARROW = Sizes(
     hidden=12,
     candidates=300,
     proposals=60,
+    short=240,
+    long=400,
 )
 
 
