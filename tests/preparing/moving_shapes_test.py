@@ -1,5 +1,6 @@
 """The built-in clips: what moves in them, and captions that tell the truth."""
 
+import functools
 import io
 import json
 import pathlib
@@ -22,13 +23,20 @@ def written(tmp_path_factory):
     return folder, json.loads(path.read_text())["images"]
 
 
-def seen(folder, image, colour):
-    """Per frame the middle and the number of the pixels that have the colour: [n, 3] x, y, area."""
-    content = (folder / "clips" / image["filename"]).read_bytes()
+@functools.lru_cache(1)
+def pixels(path):
+    """All frames of a clip [n, H, W, 3], which its captions are held against one after another."""
+    content = path.read_bytes()
     with Image.open(io.BytesIO(content)) as clip:
         frames = clip.n_frames
-    pixels = clips.read_clip_bytes(content, frames).astype(int)
-    near = np.abs(pixels - shapes.COLOURS[colour]).max(-1) <= 24
+    return clips.read_clip_bytes(content, frames).astype(int)
+
+
+def seen(folder, image, colour):
+    """Per frame the middle and the number of the pixels that have the colour: [n, 3] x, y, area."""
+    near = (
+        np.abs(pixels(folder / "clips" / image["filename"]) - shapes.COLOURS[colour]).max(-1) <= 24
+    )
     result = []
     for mask in near:
         y, x = np.nonzero(mask)
