@@ -13,7 +13,6 @@ from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.clips import Clips
 from tfcap.decoding import beams, sampling
 from tfcap.decoding.options import Options
-from tfcap.decoding.scores import word_log_probs
 from tfcap.ids import EOS
 from tfcap.layers import trees
 
@@ -33,9 +32,7 @@ def traced(model, options):
         mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         context = model.encode({"features": features, "mask": mask})
         if draws is None:
-            tokens, scores, *_ = beams.beam_search(model, context, LENGTH, options)
-            logps = word_log_probs(model, context, tf.reshape(tokens, [-1, LENGTH]))
-            logps = tf.reshape(logps, tf.shape(tokens))
+            tokens, scores, _, logps = beams.beam_search(model, context, LENGTH, options)
             return {"tokens": tokens, "scores": scores, "log_probs": logps}
         draws = tf.reshape(draws, [-1, LENGTH])
         results = sampling.sample(model, context, LENGTH, draws, options)
@@ -103,20 +100,17 @@ def test_every_system(name, path):
     assert np.ptp(scores[:, 0]) > 1e-3  # the captions depend on the images
 
 
+# Every search with every constraint. Left out, each option changes what is found.
 OPTIONS = {
-    "groups": dict(beam=4, groups=2, diversity=2.0),
-    "retire": dict(finished="retire"),
-    "no_repeat_ngram": dict(no_repeat_ngram=2),
-    "bad_endings": dict(bad_endings=(4, 5, 6)),
-    "suppress": dict(suppress=(4, 7)),
-    "min_length": dict(min_length=4),
-    "prefix": dict(prefix=(5, 3, 7)),
-    "temperature": dict(temperature=0.5),
-    "length_power": dict(length_power=1.0),
-    "gnmt": dict(length_penalty="gnmt", length_power=0.7),
+    "groups": dict(
+        beam=4, groups=2, diversity=2.0, no_repeat_ngram=2, length_penalty="gnmt", length_power=0.7
+    ),
+    "retire": dict(
+        finished="retire", bad_endings=(VOCABULARY - 1,), temperature=0.5, length_power=1.0
+    ),
+    "prefix": dict(prefix=(5, 3, 7), min_length=4, suppress=(VOCABULARY - 2,)),
     "sample": dict(search="sample"),
-    "top_k": dict(search="sample", top_k=3),
-    "top_p": dict(search="sample", top_p=0.5),
+    "top": dict(search="sample", top_k=3, top_p=0.5),
 }
 
 
