@@ -81,12 +81,6 @@ def test_the_full_stop_is_a_word_of_scores():
     assert scores.notes == [segmentation.described("iu_xray")]
 
 
-def test_meteor_is_computed_for_reports(java):
-    with CocoScorer(["METEOR"], tokens="mimic_cxr") as scorer:
-        scores = scorer.score({1: ["No edema."]}, {1: "no edema ."})
-    assert scores.corpus["METEOR"] == pytest.approx(100.0)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java")
 def test_a_run_and_its_file_have_the_same_scores(run, folder, tmp_path):

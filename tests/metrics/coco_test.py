@@ -9,6 +9,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
 from tfcap.metrics import bootstrap, coco
+from tfcap.metrics.domains import score_domains
 
 WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
 FAST = ("BLEU", "ROUGE-L", "CIDEr")
@@ -68,6 +69,25 @@ def test_meteor_of_a_resample_with_perfect_captions(scorer):
         assert value == pytest.approx(100 * meteor_scores(scorer, *pair)[0], rel=1e-12), row
     interval = bootstrap.intervals(result, samples=99, meteor_of=scorer.meteor_of)["METEOR"]
     assert interval.low < interval.value < interval.high
+
+
+# These use the METEOR of this file: another process would load for eight seconds.
+def test_meteor_of_a_domain_is_that_of_its_own_counts(scorer, scores, references, predictions):
+    images = 5, 42, 301
+    domains = dict.fromkeys(images, "out-domain") | {8: "in-domain", 11: "in-domain"}
+    result = score_domains(scores, references, predictions, domains, scorer)["out-domain"]
+    own = scorer.score(
+        *({image: each[image] for image in images} for each in (references, predictions))
+    )
+    assert result["METEOR"] == pytest.approx(own.corpus["METEOR"])
+    assert abs(result["METEOR"] - scores.corpus["METEOR"]) > 1e-3
+
+
+def test_meteor_is_computed_for_reports(scorer):
+    reports = coco.CocoScorer(["METEOR"], tokens="mimic_cxr")
+    reports._meteor = scorer._meteor
+    scores = reports.score({1: ["No edema."]}, {1: "no edema ."})
+    assert scores.corpus["METEOR"] == pytest.approx(100.0)
 
 
 def test_unusual_captions_do_not_change_the_scores_of_others(

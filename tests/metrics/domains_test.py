@@ -27,12 +27,6 @@ def test_a_domain_is_scored_as_if_it_were_alone(references, predictions):
     assert abs(domains["in-domain"]["CIDEr"] - sum(means) / 2) > 1  # of other frequencies
 
 
-def test_meteor_of_a_domain_is_that_of_its_own_counts(scorer, scores, references, predictions):
-    domains = score_domains(scores, references, predictions, DOMAINS, scorer)
-    own = scorer.score(of("out-domain", references), of("out-domain", predictions))
-    assert domains["out-domain"]["METEOR"] == pytest.approx(own.corpus["METEOR"])
-
-
 def test_domains_without_a_scored_image_are_left_out(references, predictions):
     with coco.CocoScorer(["BLEU"], java=None) as plain:
         scores = plain.score(references, predictions)
