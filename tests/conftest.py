@@ -2,6 +2,7 @@
 
 import collections
 import fcntl
+import functools
 import gc
 import os
 import pathlib
@@ -29,6 +30,7 @@ def pytest_configure(config):
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return
     import tensorflow as tf
+    from official.modeling.hyperparams import base_config
 
     # Two replicas on any machine; it must come before anything starts TensorFlow.
     tf.config.set_logical_device_configuration(
@@ -36,6 +38,9 @@ def pytest_configure(config):
     )
     # Tests call most functions once. Grappler takes two thirds of a first call.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # A configuration reads the types of all fields whenever one is set.
+    read_types = functools.cache(base_config.Config._get_annotations.__func__)
+    base_config.Config._get_annotations = classmethod(read_types)
     # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
     gc.set_threshold(50_000, 20, 20)
 
