@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import tensorflow as tf
+
 from tfcap.decoding import UNCONSTRAINED, beams, sampling
 
 
@@ -19,3 +21,11 @@ def sample(model, context, max_length, draws=None, training=False, **changes):
     """`sampling.sample`."""
     changed = options(search="sample", **changes)
     return sampling.sample(model, context, max_length, draws, changed, training)
+
+
+def traced(function, *args, **options):
+    """What a function returns, computed in a graph, where Python runs a loop over words once.
+
+    Without a graph it runs for each word. `goldens_test` searches so.
+    """
+    return tf.function(lambda: function(*args, **options), autograph=False)()

@@ -86,18 +86,18 @@ def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, model, contex
 
 
 def test_beam_search_finds_the_released_captions(arrays, model, context):
-    """All three hypotheses of each image, in the released order.
-
-    `tests/convert_test.py` finds them in a graph.
-    """
-    tokens, scores, *_ = searches.beam_search(model, context, 3, LENGTH, length_power=1.0)
+    """All three hypotheses of each image, in the released order."""
+    tokens, scores = searches.traced(
+        searches.beam_search, model, context, 3, LENGTH, length_power=1.0
+    )[:2]
     expected, logps = sentences(arrays, "beam")
     np.testing.assert_array_equal(tokens, expected)
     lengths = (expected > 0).sum(-1) + 1  # SOS counts
     assert lengths.max() == LENGTH + 1 and lengths.min() == 2
     assert distance(scores, logps.sum(-1) / lengths) < 1e-5
     assert (np.diff(scores, axis=1) < 0).all()  # so that the order says something
-    words = word_log_probs(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    rows = tf.reshape(tokens, (-1, LENGTH))
+    words = searches.traced(word_log_probs, model, context, rows)
     assert distance(words, logps.reshape(-1, LENGTH)) < 1e-5
 
 
@@ -118,11 +118,12 @@ def test_beam_search_of_the_ensemble(arrays, members, inputs):
     ensemble = models.Ensemble(members)
     expected, logps = sentences(arrays, "ens_beam")
     context = ensemble.encode(inputs)
-    tokens, scores, *_ = searches.beam_search(
-        ensemble, context, 3, expected.shape[-1], length_power=1.0
-    )
+    length = expected.shape[-1]
+    tokens, scores = searches.traced(
+        searches.beam_search, ensemble, context, 3, length, length_power=1.0
+    )[:2]
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
     rows = tf.reshape(tokens, (-1, tokens.shape[-1]))
-    words = word_log_probs(ensemble, context, rows)
+    words = searches.traced(word_log_probs, ensemble, context, rows)
     assert distance(words, logps.reshape(words.shape)) < 1e-5

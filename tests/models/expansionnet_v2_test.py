@@ -113,11 +113,14 @@ def sentences(arrays, cfg, name):
 @pytest.mark.parametrize("beam", [1, 3, 5])
 def test_beam_search_finds_the_released_captions(arrays, cfg, model, context, beam):
     """All hypotheses of each image, in the released order; some are empty and some are cut."""
-    tokens, scores, *_ = searches.beam_search(model, context, beam, LENGTH, length_power=1.0)
+    tokens, scores = searches.traced(
+        searches.beam_search, model, context, beam, LENGTH, length_power=1.0
+    )[:2]
     expected, logps = sentences(arrays, cfg, f"beam{beam}")
     np.testing.assert_array_equal(tokens, expected)
     assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
-    words = word_log_probs(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    rows = tf.reshape(tokens, (-1, LENGTH))
+    words = searches.traced(word_log_probs, model, context, rows)
     logps = logps.reshape(len(words), -1)
     assert distance(words[:, : logps.shape[1]], logps) < 1e-5
 

@@ -74,27 +74,29 @@ def test_the_released_code_gives_the_same_numbers(name):
     context = model.encode(inputs(name, arrays))
 
     tokens = vocabulary.inputs(arrays["in/seq"][:, : arrays["out/logits"].shape[1]])
-    logits = model.decode(context, tf.constant(tokens)).numpy()
+    logits = searches.traced(model.decode, context, tf.constant(tokens)).numpy()
     # The code of the Transformers hides padded words, after which nothing is predicted.
     read = (tokens > 0) | (name not in GRADIENTS)
     assert distance(vocabulary.logits(logits)[read], arrays["out/logits"][read]) < 1e-5
     # PAD and BOS, which the released model does not have.
     assert distance(logits[..., :2], logits[..., 2:3] + weights.UNLIKELY) < 1e-4
 
-    result, logps = searches.sample(model, context, length)[:2]
+    result, logps = searches.traced(searches.sample, model, context, length)[:2]
     expected = vocabulary.sentences(arrays["out/greedy"])
     np.testing.assert_array_equal(result, expected)
     assert distance(logps[expected > 0], arrays["out/greedy_logp"][expected > 0]) < 1e-4
 
     options = RETIRE if family in ("aoanet", "ort", "self_critical") else {}
-    result, scores = searches.beam_search(model, context, 3, length, **options)[:2]
+    result, scores = searches.traced(searches.beam_search, model, context, 3, length, **options)[:2]
     np.testing.assert_array_equal(result[:, 0], vocabulary.sentences(arrays["out/beam3"]))
     if family in FAMILIES_OF_XLAN:
         expected = arrays["out/beam3_logp"]
         assert distance(scores[:, 0], expected.sum(1)) < 1e-4
-        assert distance(word_log_probs(model, context, result[:, 0]), expected) < 1e-4
+        logps = searches.traced(word_log_probs, model, context, result[:, 0])
+        assert distance(logps, expected) < 1e-4
     if family == "xlan":  # the older search, behind the paper's numbers of X-LAN
-        result, scores = searches.beam_search(model, context, 3, length, **RETIRE)[:2]
+        found = searches.traced(searches.beam_search, model, context, 3, length, **RETIRE)
+        result, scores = found[:2]
         np.testing.assert_array_equal(result[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
         assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
 

@@ -165,12 +165,12 @@ def test_the_released_code_gives_the_same_numbers(mode, arrays):
         assert np.abs(expected).max() > 1e-3 and distance(gradient, expected) < 1e-5, name
     if phase == "image":
         context = model.encode(inputs)
-        result, logps = searches.sample(model, context, length)[:2]
+        result, logps = searches.traced(searches.sample, model, context, length)[:2]
         expected = vocabulary.sentences(arrays[f"out/{mode}/greedy"])
         np.testing.assert_array_equal(result, expected)
         steps = arrays[f"out/{mode}/greedy_logp"]
         assert distance(logps[expected > 0], steps[expected > 0]) < 1e-4
-        result = searches.beam_search(model, context, 3, length, **RETIRE)[0]
+        result = searches.traced(searches.beam_search, model, context, 3, length, **RETIRE)[0]
         np.testing.assert_array_equal(
             result[:, 0], vocabulary.sentences(arrays[f"out/{mode}/beam3"])
         )
