@@ -168,12 +168,17 @@ def _gfile(function: str, path: Path, *args: Any) -> Any:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[str]:
+def replacing(path: Path, flush: bool = True) -> Iterator[str]:
     """Context for writing a whole file at once: yields the path of a temporary local file.
 
     Write that file. It is renamed to `path` at the end of the block. After an error `path` is
     unchanged. If `path` is a link, the file behind the link is replaced. If `path` is a device or a
     pipe, such as /dev/stdout, the content of the temporary file is written to `path`.
+
+    Args:
+      path: the path of the file.
+      flush: whether the content is on disk before the file gets its name, which takes about a
+        millisecond. With False, a power failure can leave a file without its content.
     """
     if is_remote(path) or _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -190,8 +195,9 @@ def replacing(path: Path) -> Iterator[str]:
     temporary = _temporary_name(path)
     try:
         yield temporary
-        with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
-            os.fsync(file.fileno())
+        if flush:
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
         # Python names the temporary file, and none after a failed write.

@@ -125,6 +125,7 @@ class BuiltIn(NamedTuple):
                 return path
             files.remove(path)
             images = self._write_images(directory, counts, seed)
+            os.sync()  # the pictures are on disk before the file that says so
             files.write_json(path, {"dataset": self.name, "settings": settings, "images": images})
         return path
 
@@ -143,7 +144,7 @@ class BuiltIn(NamedTuple):
                 rng = random.Random(f"{split} {number} {seed}")
                 rendered = self.render(drawing, rng)
                 file = f"{split}_{number:06d}.{self.ending}"
-                with files.replacing(os.path.join(folder, file)) as temporary:
+                with files.replacing(os.path.join(folder, file), flush=False) as temporary:
                     rendered.save(temporary)
                 entry = {"imgid": len(images), "filename": file, "split": split}
                 entry["sentences"] = _sentences(len(images), rendered.captions)
