@@ -174,6 +174,13 @@ def test_scores_for_english_are_noted_where_references_are_in_another_language(c
     assert said["CIDEr"] == said["METEOR"] == []
 
 
+@pytest.mark.parametrize(("metric", "starts"), [("METEOR", True), ("CIDEr", False)])
+def test_meteor_can_start_before_there_are_captions(java, metric, starts):
+    with coco.CocoScorer(metric, java=java.path) as scorer:
+        scorer.start()
+        assert (scorer._meteor._process is not None) is starts
+
+
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [

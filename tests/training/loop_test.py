@@ -162,6 +162,15 @@ def test_the_start_is_validated_and_patience_ends_training(tmp_path):
     assert again.validations == [] and again.saves == []
 
 
+def test_meteor_loads_while_the_validation_captions(tmp_path):
+    counter, order = Counter(tmp_path), []
+    counter.validation_metrics = []
+    counter.task.scorer = types.SimpleNamespace(start=lambda: order.append("scorer"))
+    counter._caption = lambda: order.append("captions")  # and ends as after a signal
+    loop.Loop.validate(counter)
+    assert order == ["scorer", "captions"]
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), 1e7])
 def test_a_loss_that_diverges_ends_training(wrong, tmp_path):
     counter = Counter(tmp_path)

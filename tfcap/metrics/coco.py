@@ -4,8 +4,8 @@ Tokens, BLEU, ROUGE-L and CIDEr are exactly those of pycocoevalcap; METEOR and S
 missing, broken, killed or hanging Java does not stop a run: the scores that need Java are left out,
 and one line gives the reason.
 
-METEOR loads while captions are tokenized. With two or more processor cores, SPICE runs at the same
-time as the other scores.
+METEOR loads from the call of `CocoScorer.start` on, and else while captions are tokenized. With two
+or more processor cores, SPICE runs at the same time as the other scores.
 """
 
 import contextlib
@@ -110,6 +110,14 @@ class CocoScorer:
         if self._meteor is not None:
             self._meteor.close()
 
+    def start(self) -> None:
+        """Starts METEOR, which takes seconds to load, and returns at once.
+
+        Call it before the captions are made, so that METEOR has loaded when they are scored.
+        Without this call, `score` starts METEOR.
+        """
+        self._java_metric("METEOR", lambda: self._require_meteor().start())
+
     def score(
         self, references: Mapping[int, Sequence[str]], predictions: Mapping[int, str]
     ) -> Scores:
@@ -128,7 +136,7 @@ class CocoScorer:
             reference with a word.
         """
         results.check_ids(references, predictions)
-        self._java_metric("METEOR", lambda: self._require_meteor().start())
+        self.start()
         gold = self.tokenize_references(references)
         tokens = self.tokenize([predictions[image] for image in gold])
         # If the tokenizer has just failed, the references are tokenized again, because captions

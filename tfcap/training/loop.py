@@ -258,6 +258,8 @@ class Loop:
         SIGTERM or Ctrl-C stops the validation, and its scores are lost. Several workers finish the
         validation first: if one stopped, the others would wait for it.
         """
+        if self.workers.is_chief:
+            self.task.scorer.start()  # it loads meanwhile
         with self.average.used() if self.average else contextlib.nullcontext():
             captions = self._caption()
             scores = _results(self.validation_metrics)
