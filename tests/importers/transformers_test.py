@@ -146,6 +146,8 @@ def test_a_meshed_memory_transformer(tmp_path, vocabulary):
     table = run.model.checkpoint_items["weights"]["position_codes/table"]
     np.testing.assert_array_equal(table, arrays["w/decoder.pos_emb.weight"][1 : LENGTH + 1])
 
+    with pytest.raises(ValueError, match="pos_emb.weight has codes for 8 words. Set `max_length`"):
+        convert(*source, str(tmp_path / "long"), 9)
     content["state_dict"]["decoder.pos_emb.weight"] = np.ones((55, 16), "f4")  # as released
     torch_writer.write(tmp_path / "meshed_memory_transformer.pth", content)
     line = convert(*source, str(tmp_path / "released"), None, "task.model.m2.heads=2")

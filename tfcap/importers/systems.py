@@ -88,9 +88,17 @@ class Checkpoint:
 
         Args:
           max_length: number of positions to take, from the first.
+
+        Raises:
+          ValueError: the table has fewer positions.
         """
         if self.positions is not None:
             key, table = self.positions
+            if len(table) < max_length:
+                raise ValueError(
+                    f"{key} has codes for {len(table)} words. Set `max_length` to at most "
+                    f"{len(table)}."
+                )
             self.options["stored_positions"] = True
             self.tensors["position_codes/table"] = table[:max_length]
             self.names["position_codes/table"] = key
