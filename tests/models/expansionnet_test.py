@@ -110,7 +110,7 @@ def test_logits_of_every_variant_equal_a_literal_rendering(variant):
 def test_words_drop_before_they_are_scaled(final):
     """A word is zero or 1 / 0.7 times sqrt(D) = 4 of it, its position is whole."""
     tokens, positions = tf.constant([[1, 5, 7]]), tf.range(3)
-    words = final._words(tokens, positions, True) - final.embed_positions(positions)
+    words = final.words(tokens, positions, True) - final.embed_positions(positions)
     words = words / final.embed_tokens(tokens) / 4
     assert sorted(set(np.round(words.numpy().ravel(), 2))) == pytest.approx([0, 1.43])
 

@@ -518,11 +518,11 @@ def _best_caption(
             float(score),
             tuple(text.split()),
             None if result.confidences is None else float(result.confidences[row][index]),
-            None if result.log_probs is None else result.log_probs[row][index],
             source=picture.source,
             position=picture.position,
             picture=shown.pixels if shown and attended else None,
             attended=attended,
+            log_probs=None if result.log_probs is None else result.log_probs[row][index],
         )
         captions.append(caption)
     best, *others = captions

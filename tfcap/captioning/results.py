@@ -51,12 +51,12 @@ class Caption:
     score: float
     words: tuple[str, ...]
     confidence: float | None = None
-    log_probs: tuple[float, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
     alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
     source: str | None = None
     position: int = dataclasses.field(default=0, repr=False)
     picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     attended: Attended | None = dataclasses.field(default=None, repr=False, compare=False)
+    log_probs: tuple[float, ...] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
