@@ -47,7 +47,7 @@ def load(path: pathlib.Path) -> tuple[ir.Module, dict[int, int]]:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()
     aliases = str(dict(module.operation.attributes).get("mhlo.input_output_alias", ""))
-    pairs = re.findall(r"parameter_number = (\d+).*?output_index = \D*(\d+)", aliases)
+    pairs = re.findall(r"parameter_number = (\d+).*?output_index = array<i64: (\d+)", aliases)
     return module, {int(parameter): int(result) for parameter, result in pairs}
 
 
@@ -73,7 +73,7 @@ def main(folder: str, name: str) -> None:
     """Compiles a work and times it."""
     jax.config.update("jax_enable_x64", True)
     lines = (pathlib.Path(folder) / "works.jsonl").read_text(encoding="utf-8").splitlines()
-    entry = next(entry for entry in map(json.loads, lines) if entry["name"] == name)
+    (*_, entry) = (entry for entry in map(json.loads, lines) if entry["name"] == name)  # newest
     device = jax.devices()[0]
     options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
     devices = xla_client.DeviceList((device,))

@@ -130,7 +130,7 @@ def main() -> None:
         call()
     prepared = {"device": torch.cuda.get_device_name() if GPU else "cpu"}
     prepared |= {"torch": torch.__version__, "compile_s": round(time.monotonic() - begin, 1)}
-    answer(call, prepared, torch.cuda.max_memory_allocated if GPU else lambda: 0)
+    answer(call, prepared, torch.cuda.max_memory_allocated if GPU else lambda: 0, calls=10)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 python tools/gpu/run.py WORKS OUT
 python tools/gpu/run.py WORKS OUT --released=CODE --seconds=545
 
-It needs JAX (tried with 0.11.2) and no TensorFlow. CODE holds clones of JDAI-CV/image-captioning
-(d39126d) and jchenghu/ExpansionNet_v2 (eb7f1c9); they need PyTorch, easydict and PyYAML.
+It needs Python 3.11 and JAX (tried with 0.11.2), and no TensorFlow. CODE holds clones of
+JDAI-CV/image-captioning (d39126d) and jchenghu/ExpansionNet_v2 (eb7f1c9), which need PyTorch,
+easydict and PyYAML.
 
 Each work is a process. Some prepare side by side: they compile, draw weights and call twice. One
 that is ready is timed alone, while the others are stopped, which makes their compilations longer.
+XLA tries kernels while other works do so too, and may choose others the next time.
 After `--seconds`, or at SIGTERM, the rest are killed. When a work ends, OUT/results.jsonl gets a
 line: all times, the peak memory, the kernels that took longest, and the clocks before and after,
 which are only read. OUT/*.txt has the messages. At the end come a table with medians and extremes,
@@ -99,9 +101,14 @@ class Runner:
             command = [sys.executable, HERE / "released.py", self.args.released, work.name]
             command += work.option.split()
         with open(self.args.out / f"{work}.txt".replace(" ", "_"), "w") as log, self.alone:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
             process = subprocess.Popen(
-                command, **pipes, text=True, env=os.environ | settings, process_group=0
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | settings,
+                process_group=0,
             )
             self.running.add(process)
             if self.over:  # the others have been killed already
