@@ -32,6 +32,41 @@ def test_layer_norm_uses_the_epsilon_of_pytorch():
     np.testing.assert_allclose(common.layer_norm("norm")(x), normalised(np.float64(x)), atol=1e-3)
 
 
+@pytest.mark.parametrize("heads", [None, 2])
+@pytest.mark.parametrize("order", [1, 2])
+def test_gradients_of_a_norm_are_those_of_its_formula(heads, order):
+    shape = (3, 4, 8)
+    layer = common.HeadNorm(heads) if heads else common.layer_norm("norm")
+    layer.build(shape)
+    rng = np.random.default_rng(0)
+    for weight in (layer.gamma, layer.beta):
+        weight.assign(rng.normal(size=8))
+    x, factor = (tf.Variable(rng.normal(size=shape), dtype=tf.float32) for _ in range(2))
+
+    def literal(x):
+        groups = tf.reshape(x, (3, 4, heads or 1, -1))
+        centred = groups - tf.reduce_mean(groups, -1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), -1, keepdims=True)
+        normal = tf.reshape(centred / tf.sqrt(variance + 1e-5), shape)
+        return normal * layer.gamma + layer.beta
+
+    def joined(x):
+        y = layer(x)
+        return tf.reshape(tf.transpose(y, (0, 2, 1, 3)), shape) if heads else y
+
+    def gradients(function):
+        sources = [x, layer.gamma.value, layer.beta.value]
+        with tf.GradientTape(persistent=True) as second:
+            with tf.GradientTape() as first:
+                loss = tf.reduce_sum(tf.sin(function(x)) * factor)
+            result = first.gradient(loss, sources)
+            total = sum(tf.reduce_sum(tf.cos(gradient)) for gradient in result)
+        return result if order == 1 else second.gradient(total, sources)
+
+    for ours, expected in zip(gradients(joined), gradients(literal), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=2e-5)
+
+
 def test_activations_equal_their_formulas():
     x = np.linspace(-4, 4, 33).astype("float32")
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))

