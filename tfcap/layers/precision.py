@@ -146,7 +146,10 @@ def add_bias(x, bias):
     The gradient of the bias is summed in float32. On a CPU, TensorFlow's own gradient adds bfloat16
     numbers one by one: the sum of 250,000 numbers, each 0.1, is then 128 instead of 25,000.
     """
-    return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
+    if x.dtype != tf.float32:
+        return _add_rounded_bias(x, bias)
+    # The gradient of `bias_add` sums a single column at a tenth of the speed.
+    return x + bias if bias.shape == (1,) else tf.nn.bias_add(x, bias)
 
 
 @tf.custom_gradient

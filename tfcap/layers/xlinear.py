@@ -12,6 +12,7 @@ maps to the middle width, to the spatial weight and to the channel gate. With on
 from collections.abc import Callable
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from tfcap.layers import common, precision
@@ -222,9 +223,10 @@ class JointMap(common.Layer):
             return ops.reshape(joint, (images, heads, keys.shape[2], length, self.middle))
         scaled = ops.expand_dims(queries, 3) * ops.transpose(kernel)  # [B, H, T, e, d]
         scaled = ops.reshape(scaled, (images, heads, length * self.middle, self.depth))
-        joint = ops.matmul(keys, ops.swapaxes(scaled, -1, -2))  # -> [B, H, S, T * e]
-        joint = ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
-        return ops.relu(precision.add_bias(joint, bias))
+        joint = tf.matmul(keys, scaled, transpose_b=True)  # -> [B, H, S, T * e]
+        # A bias for each T and e: TensorFlow adds rows of e = 8 numbers at half the speed.
+        joint = ops.relu(precision.add_bias(joint, tf.tile(bias, [length])))
+        return ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
 
 
 @keras.saving.register_keras_serializable("tfcap")
