@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfcap.layers.common import FeedForward
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.xlinear import XLinearAttention
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -44,6 +46,35 @@ def test_nothing_is_dropped_outside_training_and_at_rate_0():
     for layer, training in ((Dropout(0.5), False), (Dropout(0.0), True), (Dropout(1e-9), True)):
         np.testing.assert_array_equal(layer(x, training=training), x)
     np.testing.assert_array_equal(Dropout(1.0)(x, training=True), tf.zeros_like(x))
+
+
+@pytest.mark.parametrize("shape", [(50, 3), (7, 9)])
+def test_a_size_that_is_known_before_changes_nothing(shape):
+    x = tf.ones(shape)
+    expected = Dropout(0.5, seed=4)(x, training=True)
+    given = Dropout(0.5, seed=4)(x, training=True, size=tf.constant(x.shape.num_elements()))
+    np.testing.assert_array_equal(given, expected)
+
+
+@pytest.mark.parametrize("name", ["feed_forward", "attention"])
+def test_large_masks_do_not_wait_for_products(name):
+    """Another thread can draw a mask while the tensor that it masks is computed."""
+    if name == "feed_forward":
+        layer, shapes = FeedForward(8, 16, dropout=0.5), [(None, None, 8)]
+    else:
+        keys = (None, 2, None, 4)
+        layer, shapes = XLinearAttention(8, 2), [(None, None, 8), keys, keys]
+    inputs = [tf.TensorSpec(shape) for shape in shapes]
+    traced = tf.function(lambda *inputs: layer(*inputs, training=True))
+    operations = traced.get_concrete_function(*inputs).graph.get_operations()
+    draws = [o for o in operations if o.type.startswith("StatelessRandomUniform")]
+    assert draws
+    before = set()
+    while draws:
+        operation = draws.pop()
+        before.add(operation.type)
+        draws.extend(tensor.op for tensor in operation.inputs)
+    assert not any("MatMul" in kind for kind in before), before
 
 
 def test_its_state_is_that_of_the_layer_of_keras():

@@ -166,7 +166,7 @@ def test_dropout_is_on_the_joint_map_in_training_only():
 
     # With known noise in place of the dropout, the result equals the released formula.
     noise = np.random.default_rng(0).integers(0, 2, (2, 4, 5, 2, 2)) * 2.0  # [B, H, S, G T, e]
-    block.dropout = lambda joint, training: joint * noise.astype("float32")
+    block.dropout = lambda joint, training, size: joint * noise.astype("float32")
     visible = np.repeat(mask, 2, 0)
     of_rows = noise.transpose(0, 3, 1, 2, 4).reshape(4, 4, 1, 5, 2)  # -> [N, H, T, S, e]
     expected, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)

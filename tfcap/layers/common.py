@@ -8,6 +8,7 @@ affine map start from U(-1/sqrt(inputs), 1/sqrt(inputs)), every embedding starts
 every normalisation uses epsilon 1e-5. Keras has other defaults for all three.
 """
 
+import math
 from collections.abc import Callable, Iterable
 
 import keras
@@ -443,5 +444,8 @@ class FeedForward(Layer):
 
     def call(self, x, training=False):
         """Applies the block to each vector of `x` [..., D]; the result has the same shape."""
-        inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)
-        return self.layer_norms(x + self.dropout(self.fc2(inner), training=training))
+        rows = math.prod(ops.shape(x)[:-1])
+        inner = ops.relu(self.fc1(x))
+        inner = self.inner_dropout(inner, training=training, size=rows * self.fc1.units)
+        update = self.dropout(self.fc2(inner), training=training, size=rows * self.fc2.units)
+        return self.layer_norms(x + update)

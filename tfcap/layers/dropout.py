@@ -35,11 +35,17 @@ class Dropout(layers.Dropout):
     def __init__(self, rate: float, seed: int | None = None, **kwargs):
         super().__init__(rate, seed=seed, **kwargs)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs, training=False, size=None):
         """Sets random elements of `inputs` to 0 if `training` is True, else returns `inputs`.
 
-        Kept elements are divided by the probability that an element is kept. `inputs` may have any
-        shape.
+        Kept elements are divided by the probability that an element is kept.
+
+        Args:
+          inputs: a tensor of any shape.
+          training: whether dropout is on.
+          size: number of elements of `inputs`, an integer or a scalar tensor. If it is computed
+            from tensors that are known before `inputs`, another thread draws the mask meanwhile.
+            None counts the elements of `inputs`.
         """
         if not training or not self.rate:
             return inputs
@@ -48,7 +54,7 @@ class Dropout(layers.Dropout):
             return inputs
         if kept == 0:
             return ops.zeros_like(inputs)
-        size = math.prod(inputs.shape) if inputs.shape.is_fully_defined() else tf.size(inputs)
+        size = math.prod(ops.shape(inputs)) if size is None else size
         bits = tf.random.stateless_uniform([(size + 1) // 2], self._seed(), None, None, tf.uint32)
         bits = tf.bitcast(bits, tf.uint16)  # two numbers from each
         if not isinstance(size, int) or size % 2:

@@ -139,7 +139,8 @@ class XLinearAttention(CachedAttention):
         q = common.group_rows(self.in_proj_q(rows), keys)
         v1 = common.group_rows(self.in_proj_v1(rows), keys)
 
-        joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, S, GT, e]
+        size = shape[0] * shape[1] * self.heads * ops.shape(keys)[2] * self.middle
+        joint = self.dropout(self.joint(q, keys), training=training, size=size)  # [B, H, S, GT, e]
         if visible is None:
             visible = ops.ones((1, 1, ops.shape(keys)[2]), "bool")
         visible = ops.expand_dims(common.per_query(visible), 1)  # -> [B, 1, GT, S]
