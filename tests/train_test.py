@@ -213,8 +213,10 @@ def test_usage_errors_are_one_line(quick, tmp_path):
 
 @pytest.mark.parametrize(
     "cores, override, given, expected",
-    [(2, "", None, "1"), (2, "", "3", "3"), (8, "", None, None)]
-    + [
+    [
+        (2, "", None, "1"),
+        (2, "", "3", "3"),
+        (8, "", None, None),
         (2, "task.model.xlan.width=256", None, None),
         (2, "task.backbone.trainable=true", None, None),
     ],
