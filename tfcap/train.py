@@ -163,7 +163,7 @@ def _train(args: Train, alone: bool) -> str:
 
 def _is_small(task: "configs.Task") -> bool:
     """Returns whether most operations of a step are too small to divide them between cores."""
-    # The widest model that was measured. A step took 0.61 (X-LAN) to 0.83 (X-Transformer) as long.
+    # The widest model that was measured (docs/speed.md).
     return task.model.get().width <= 192 and not task.backbone.trainable
 
 
