@@ -12,6 +12,7 @@ from tfcap.backbones import SWINS, swin
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.saved import digest
 from tfcap.files import file_sha256
+from tfcap.layers import precision
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,6 +132,33 @@ def test_half_precision_keeps_scores_in_float32(pixels, arrays, tmp_path):
     scores = bias(tf.zeros((1, 1, 1, 16, 16), tf.bfloat16))
     table = arrays["w/swin_transf.layers.0.blocks.1.attn.relative_position_bias_table"]
     assert scores.dtype == tf.float32 and scores[0, 0, 0, 0, 0] == table[3 * 7 + 3, 0]
+
+
+def test_products_alone_are_bfloat16(pixels, arrays, tmp_path):
+    with precision.using(precision.policy("bfloat16", accelerated=False)):
+        low = Backbone(swins.NAME, weights=swins.write(tmp_path / "swin.pth"))
+    graph = tf.function(low.features).get_concrete_function(pixels).graph.as_graph_def()
+    nodes = [n for function in graph.library.function for n in function.node_def]
+    dtypes = {n.op: set() for n in nodes}
+    for node in nodes:
+        dtypes[node.op].add(node.attr["T"].type)
+    products = dtypes["MatMul"] | dtypes["BatchMatMulV2"]
+    assert products == {tf.bfloat16.as_datatype_enum}
+    assert dtypes["Softmax"] | dtypes["Rsqrt"] == {tf.float32.as_datatype_enum}
+    assert 1e-3 < np.abs(low.features(pixels) - arrays["out/swin"]).mean() < 0.03
+
+
+def test_blocks_of_a_kind_are_traced_once(backbone):
+    blocks = [layer for layer in backbone.model.layers if isinstance(layer, swin.Block)]
+    assert (len(blocks), len({id(block.traced) for block in blocks})) == (7, 5)
+
+
+def test_a_state_dict_that_was_read_is_taken_and_freed(backbone, pixels, tmp_path):
+    tensors = swins.state()
+    path = swins.write(tmp_path / "other.pth", {})
+    taken = Backbone(swins.NAME, weights=path, tensors=tensors)
+    assert distance(taken.features(pixels), backbone.features(pixels)) == 0
+    assert not any(key.endswith("fc1.weight") for key in tensors)
 
 
 def test_drop_path(backbone, pixels):

@@ -96,6 +96,12 @@ def test_features_are_not_rounded(run, arrays):
     assert np.abs(features - arrays["out/swin"]).max() < 1e-5
 
 
+def test_bfloat16_reaches_the_backbone(run, arrays):
+    backbone = saved_model.server(runs.load(run, dtype="bfloat16")).backbone
+    features = backbone.extract(tf.constant(arrays["in/pixels"], tf.float32))
+    assert 1e-3 < np.abs(features - arrays["out/swin"]).mean() < 0.03
+
+
 def test_a_savedmodel_has_the_released_captions_and_scores(run, cfg, arrays, pictures, tmp_path):
     """The two tests below find captions in Python."""
     expected = texts(cfg, "beam5")

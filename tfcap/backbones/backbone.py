@@ -78,6 +78,8 @@ class Backbone(tf.Module):
         torchvision, so that pictures are scaled as torchvision scales them; None scales pictures as
         keras.applications does. If `weights` is a state dict of PyTorch, pictures are always scaled
         as in torchvision.
+      tensors: the state dict of PyTorch in the file `weights`, if it has been read already, see
+        `networks.build`.
 
     Attributes:
       network: the `Network`, which scales pictures and computes their features.
@@ -111,6 +113,7 @@ class Backbone(tf.Module):
         crops: int = 1,
         vector: bool = False,
         scaling: str | None = None,
+        tensors: dict[str, np.ndarray] | None = None,
     ):
         super().__init__(name="backbone")
         if crops not in (1, 10) or (crops > 1 and (name == "pixels" or is_hub(name))):
@@ -123,7 +126,7 @@ class Backbone(tf.Module):
                 "`grid` cannot be used with `vector` or `crops=10`, which give one vector. Leave "
                 "out `grid`, or leave out `vector` and `crops`."
             )
-        self.network = build(name, weights, image_size, vector or crops > 1, scaling)
+        self.network = build(name, weights, image_size, vector or crops > 1, scaling, tensors)
         self.backbone_name = self.network.name or name
         self.crops = crops
         self.rounds = True

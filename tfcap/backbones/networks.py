@@ -78,6 +78,7 @@ def build(
     image_size: int | None = None,
     vector: bool = False,
     scaling: str | None = None,
+    tensors: dict[str, np.ndarray] | None = None,
 ) -> Network:
     """Builds the network of a backbone with its weights.
 
@@ -92,6 +93,9 @@ def build(
         gives a grid, which `Backbone` averages.
       scaling: "torch" if the weights of `vgg16` in a Keras file come from torchvision, so that
         pictures are scaled as torchvision scales them; else None.
+      tensors: the state dict of PyTorch in the file `weights`, if it has been read already: names
+        -> arrays. What the network takes is removed from it, so that its memory becomes free. None
+        reads the file.
 
     Raises:
       ValueError: an argument cannot be used for the network, or the weights are missing or do not
@@ -117,7 +121,7 @@ def build(
     cells = 1 if row.stride is None else _cells(name, side, row.stride)
     source = _weights(name, row, weights)
     from_torch = source is not None and source.endswith(_OF_TORCH)
-    model = _with_weights(name, row, side, vector, source)
+    model = _with_weights(name, row, side, vector, source, tensors)
     scale = row.scale
     keys = {}
     # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
@@ -146,25 +150,34 @@ def _weights(name: str, row: "Row", weights: str | os.PathLike | None) -> str | 
 
 
 def _with_weights(
-    name: str, row: "Row", side: int, vector: bool, source: str | None
+    name: str,
+    row: "Row",
+    side: int,
+    vector: bool,
+    source: str | None,
+    tensors: dict[str, np.ndarray] | None,
 ) -> keras.Model:
     """Builds a network of the table; `source` is what `_weights` returns."""
     is_file = source is not None and os.path.isfile(source)
+    policy = keras.config.dtype_policy()
+    follows = row.network is Swin and isinstance(policy, precision.Products)
     try:
-        with precision.using("float32"):
+        with precision.using(policy if follows else "float32"):
             if row.build is None:
                 model, whole = _application(name, side, vector, None if is_file else source)
             else:
                 model = whole = row.build(side)
         if source is not None and is_file:
             if source.endswith(_OF_TORCH) and row.tensors is not None:
+                if tensors is None:
+                    tensors = torch_file.read_tensors(source)
                 # The released ExpansionNet v2 has a Swin inside.
-                tensors = {
-                    key.removeprefix(swin.PREFIX): value
-                    for key, value in torch_file.read_tensors(source).items()
-                }
+                for key in [key for key in tensors if key.startswith(swin.PREFIX)]:
+                    tensors[key.removeprefix(swin.PREFIX)] = tensors.pop(key)
                 for layer, tensor, channels in row.tensors(model):
                     layer.set_weights(values(layer, tensors, tensor, channels))
+                    for key in (tensor, f"{tensor}.weight"):
+                        tensors.pop(key, None)  # Swin-L has 0.8 GB
             else:
                 _load(source, model, whole)
     except Exception as error:  # Keras, h5py and urllib raise many types

@@ -89,12 +89,13 @@ def save(
     path = os.path.join(directory, PRESET if network.is_preset else WEIGHTS)
     current = digest(path)
     if current is None or current.sha256 != saved_sha256:
-        with tempfile.TemporaryDirectory() as temporary:
-            saved = os.path.join(temporary, os.path.basename(path))
-            if network.is_preset:
-                os.mkdir(saved)
-            network.save(saved)
-            copy(saved, path)
+        if network.is_preset:
+            with tempfile.TemporaryDirectory() as temporary:
+                network.save(temporary)
+                copy(temporary, path)
+        else:
+            with files.replacing(path) as temporary:
+                network.save(temporary)
         current = digest(path)
     assert current is not None  # it has just been written
     return os.path.basename(path), current

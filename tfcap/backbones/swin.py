@@ -13,7 +13,7 @@ order.
 import collections
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import keras
@@ -21,8 +21,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tfcap.layers import common
+from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.loops import Affine
+from tfcap.layers.trees import is_seed
 
 PREFIX = "swin_transf."  # that names of tensors have in a file of ExpansionNet v2
 DROP_PATH = 0.1  # of the last block, in the training of ExpansionNet v2; Swin's own is 0.2 to 0.5
@@ -88,6 +90,7 @@ def build(size: Size, image_size: int) -> keras.Model:
         size.width, _PATCH, _PATCH, kernel_initializer="zeros", name="patch_embed.proj"
     )(pictures)
     x = common.layer_norm("patch_embed.norm")(x)
+    traced: dict[tuple[int, int], Callable] = {}
     rates = iter(np.linspace(0, DROP_PATH, sum(size.depths)).tolist())
     for i, depth in enumerate(size.depths):
         width = size.width * 2**i
@@ -95,7 +98,9 @@ def build(size: Size, image_size: int) -> keras.Model:
         for j in range(depth):
             shift = size.window // 2 if j % 2 else 0
             name = f"layers.{i}.blocks.{j}"
-            x = Block(cells, width, heads, size.window, shift, next(rates), name=name)(x)
+            block = Block(cells, width, heads, size.window, shift, next(rates), name=name)
+            block.traced = traced.setdefault((cells, block.shift), block.traced)
+            x = block(x)
         if i + 1 < len(size.depths):
             x = Merging(width, name=f"layers.{i}.downsample")(x)
             cells //= 2
@@ -147,7 +152,11 @@ class Block(keras.layers.Layer):
             norm.build((None, width))
         self.path_1 = Dropout(rate, name="path_1")
         self.path_2 = Dropout(rate, name="path_2")
+        self.traced = tf.function(self._with_parameters, autograph=False)
         self.built = True
+
+    def compute_output_shape(self, shape):
+        return shape  # without it Keras traces `call` once more, to build the model
 
     def call(self, x, training=False):
         """Computes the block.
@@ -159,35 +168,64 @@ class Block(keras.layers.Layer):
         Returns:
           The new cells [B, G, G, C].
         """
+        if training or tf.executing_eagerly():
+            return self._compute(x, training)
+        return self.traced(x, [tf.convert_to_tensor(v.value) for v in self._parameters()])
+
+    def _parameters(self):
+        return [variable for variable in self.weights if not is_seed(variable)]
+
+    def _with_parameters(self, x, values):
+        """Computes the block with the weights of another one that differs in nothing else.
+
+        The 24 blocks of the largest networks are of 7 kinds, and tracing is slow.
+        """
+        with keras.StatelessScope(zip(self._parameters(), values, strict=True)):
+            return self._compute(x, training=False)
+
+    def _compute(self, x, training):
+        x = x + self._kept(self._attend(self.norm1(x)), self.path_1, training)
+        return x + self._kept(self._feed_forward(self.norm2(x)), self.path_2, training)
+
+    def _kept(self, branch, path, training):
+        """Lets pictures skip a branch [B, G, G, C] in training."""
+        if not training:
+            return branch
         # One number per picture, 0 or 1 / (1 - rate).
-        ones = ops.ones((ops.shape(x)[0], 1, 1, 1), x.dtype)
-        x = x + self.path_1(ones, training=training) * self._attend(self.norm1(x))
-        y = self.fc2(ops.gelu(self.fc1(self.norm2(x)), approximate=False))
-        return x + self.path_2(ones, training=training) * y
+        ones = ops.ones((ops.shape(branch)[0], 1, 1, 1), branch.dtype)
+        return path(ones, training=True) * branch
+
+    def _feed_forward(self, x):
+        """Applies the feed-forward network to each of the cells [B, G, G, C]."""
+        hidden = ops.gelu(_rows(self.fc1, x), approximate=False)
+        return self._grid(_rows(self.fc2, hidden), x.shape)
+
+    def _grid(self, rows, shape):
+        """Returns rows [B G G, C] as cells of the shape [B, G, G, C], in the compute dtype."""
+        return ops.reshape(ops.cast(rows, self.compute_dtype), (-1, *shape[1:]))
 
     def _attend(self, x):
         """Attention of the cells [B, G, G, C] of each window to those of the same window."""
-        _, *cells, width = x.shape
+        _, *cells, width = shape = x.shape
         count = cells[0] // self.window
         n = self.window**2
         depth = width // self.heads
         # Rolls and transpositions: the gradient of a gather is not deterministic on GPUs.
         x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
         x = ops.reshape(x, (-1, count, self.window, count, self.window, width))
-        # Three axes: with [B, 1, N, C] the product of TensorFlow 2.20 can end the process.
-        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, n, width))
-        qkv = ops.reshape(self.qkv(x), (-1, count**2, n, 3, self.heads, depth))
+        qkv = _rows(self.qkv, ops.transpose(x, (0, 1, 3, 2, 4, 5)))
+        qkv = ops.reshape(qkv, (-1, count**2, n, 3, self.heads, depth))
         query, key, value = ops.unstack(ops.transpose(qkv, (3, 0, 1, 4, 2, 5)))  # [B, M, H, N, d]
         scores = self.bias(ops.matmul(query * depth**-0.5, ops.swapaxes(key, -1, -2)))
         if self.regions is not None:
             regions = ops.convert_to_tensor(self.regions)
             same = regions[:, None, :, None] == regions[:, None, None, :]  # [M, 1, N, N]
-            scores = ops.where(same, scores, scores + _HIDDEN)
-        weights = ops.cast(ops.softmax(scores), self.compute_dtype)
+            scores = scores + ops.where(same, 0.0, _HIDDEN)
+        weights = ops.cast(ops.softmax(scores), value.dtype)
         x = ops.transpose(ops.matmul(weights, value), (0, 1, 3, 2, 4))  # [B, M, N, H, d]
-        x = self.proj(ops.reshape(x, (-1, n, width)))
+        x = _rows(self.proj, ops.reshape(x, (-1, width)))
         x = ops.reshape(x, (-1, count, count, self.window, self.window, width))
-        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4, 5)), (-1, *cells, width))
+        x = self._grid(ops.transpose(x, (0, 1, 3, 2, 4, 5)), shape)
         return ops.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 
 
@@ -246,6 +284,10 @@ class Merging(keras.layers.Layer):
         self.reduction = _dense(4 * width, 2 * width, "reduction", use_bias=False)
         self.built = True
 
+    def compute_output_shape(self, shape):
+        batch, rows, columns, width = shape
+        return batch, rows // 2, columns // 2, 2 * width
+
     def call(self, x):
         """Halves the grid.
 
@@ -262,8 +304,18 @@ class Merging(keras.layers.Layer):
         return self.reduction(self.norm(ops.concatenate(parts, -1)))
 
 
-def _dense(inputs: int, units: int, name: str, use_bias: bool = True) -> keras.layers.Dense:
-    layer = keras.layers.Dense(units, use_bias=use_bias, kernel_initializer="zeros", name=name)
+def _rows(layer: Affine, x):
+    """Applies an affine map to the last axis of `x`; the result [rows, D] is as the product is.
+
+    TensorFlow computes product, bias and GELU in one operation if nothing stands between them. A
+    call of the layer would reshape and cast.
+    """
+    product = layer.multiply(ops.reshape(x, (-1, x.shape[-1])), "kernel")
+    return precision.add_bias(product, ops.cast(layer.bias, product.dtype))
+
+
+def _dense(inputs: int, units: int, name: str, use_bias: bool = True) -> Affine:
+    layer = Affine(units, use_bias=use_bias, kernel_initializer="zeros", name=name)
     layer.build((None, inputs))
     return layer
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfcap import configs, runs, torch_file
-from tfcap.backbones import detector, saved, swin
+from tfcap.backbones import detector, swin
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.detector import Detector
 from tfcap.data import tokens
@@ -101,20 +101,18 @@ def convert(
     fingerprint = _fingerprint(family, path, vocab, checkpoint)
     line = _description(model, len(vocab), checkpoint, params)
     feature_dim = checkpoint.feature_dim
-    del state, checkpoint  # the file is large, and the backbone reads it again
+    tensors = checkpoint.backbone
+    del state, checkpoint  # the file is large, and `_backbone` frees what it has taken
+    backbone = _backbone(network, path, tensors, regions, feature_dim)
     with tempfile.TemporaryDirectory() as directory:
         copied: list[str] = []
-        backbone = _backbone(network, path, regions, feature_dim)
-        if backbone is not None:
-            name, digest = saved.save(backbone.network, directory, None)
-            fingerprint["backbone"] = backbone.made_by(name, digest)
-            copied.append(os.path.join(directory, name))
         if family in _SOURCES:
             card = os.path.join(directory, CARD)
             with open(card, "w", encoding="utf-8") as file:
                 file.write(_card(family, fingerprint, params, vocab_file, network))
             copied.append(card)
-        runs.create(model_dir, params.task.model.type, params, vocab, fingerprint, model, copied)
+        system = params.task.model.type
+        runs.create(model_dir, system, params, vocab, fingerprint, model, copied, backbone=backbone)
     return f"{network} and {line}" if network else line
 
 
@@ -147,18 +145,23 @@ def _check_groups(options: Mapping[str, Any], checkpoint: Checkpoint) -> None:
 
 
 def _backbone(
-    network: str, path: str, regions: str | None, feature_dim: int
+    network: str,
+    path: str,
+    tensors: dict[str, np.ndarray],
+    regions: str | None,
+    feature_dim: int,
 ) -> Backbone | Detector | None:
     """Returns what turns pictures into the features of the model; None if it reads features.
 
     Args:
       network: name of the backbone in the file; "" if it has none.
       path: the file.
+      tensors: the weights of this backbone; those that it takes are removed.
       regions: directory of a detector, or None.
       feature_dim: width of the features that the model reads, F.
     """
     if network:
-        backbone = Backbone(network, weights=path)
+        backbone = Backbone(network, weights=path, tensors=tensors)
         backbone.rounds = False  # as released
         return backbone
     if not regions:

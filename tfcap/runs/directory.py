@@ -24,6 +24,8 @@ import tensorflow as tf
 
 from tfcap import configs, files
 from tfcap.backbones import saved
+from tfcap.backbones.backbone import Backbone
+from tfcap.backbones.detector import Detector
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import FINGERPRINT, VOCABULARY, PreparedData
 from tfcap.data.tokens import Vocab
@@ -233,6 +235,7 @@ def create(
     model: Captioner,
     copied: Sequence[str] = (),
     dtype: str = "",
+    backbone: Backbone | Detector | None = None,
 ) -> str:
     """Writes a new run directory with one checkpoint; returns the path of the checkpoint.
 
@@ -248,6 +251,8 @@ def create(
       model: the captioner, whose weights become the checkpoint of step 0.
       copied: paths of further files and directories to copy into the directory.
       dtype: dtype in which weights are stored; "" stores them as they are.
+      backbone: the network that makes the features of pictures. Its weights are written, and it
+        becomes the entry `backbone` of `fingerprint`. None leaves this entry as it is.
 
     Raises:
       ValueError: `directory` is not empty or not local, or a weight is too large for `dtype`.
@@ -259,6 +264,9 @@ def create(
     weights = converted(model.checkpoint_items["weights"], dtype)
     configs.save(params, experiment, os.path.join(directory, PARAMS))
     vocab.save(os.path.join(directory, VOCABULARY))
+    if backbone is not None:
+        made = backbone.made_by(*saved.save(backbone.network, directory, None))
+        fingerprint = fingerprint | {"backbone": made}
     files.write_json(os.path.join(directory, FINGERPRINT), fingerprint)
     for path in copied:
         saved.copy(path, os.path.join(directory, os.path.basename(path)))

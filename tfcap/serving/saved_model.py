@@ -26,6 +26,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.decoding.confidence import Confidence
 from tfcap.decoding.search import Search
 from tfcap.images import SERVED_PIXELS
+from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.runs.run import Run
 
@@ -300,7 +301,8 @@ def server(
     """
     backbone: AnyBackbone | None = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
-        backbone = from_fingerprint(run.fingerprint, run.directory)
+        with precision.using(run.model.dtype_policy):
+            backbone = from_fingerprint(run.fingerprint, run.directory)
     elif (views := run.fingerprint.get("views", 1)) > 1 and isinstance(backbone, Backbones):
         backbone = Views(backbone, views)
     search = run.search(data_dir=data_dir)
