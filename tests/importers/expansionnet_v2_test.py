@@ -98,6 +98,7 @@ def test_features_are_not_rounded(run, arrays):
 
 def test_bfloat16_reaches_the_backbone(run, arrays):
     backbone = saved_model.server(runs.load(run, dtype="bfloat16")).backbone
+    assert {variable.dtype for variable in backbone.model.weights} == {"bfloat16", "float32"}
     features = backbone.extract(tf.constant(arrays["in/pixels"], tf.float32))
     assert 1e-3 < np.abs(features - arrays["out/swin"]).mean() < 0.03
 

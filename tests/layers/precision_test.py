@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap.layers import common, precision
+from tfcap.layers.loops import Affine
 
 POLICY = precision.policy("bfloat16", accelerated=False)
 RNG = np.random.default_rng(3)
@@ -40,6 +41,20 @@ def test_the_policy_is_saved_and_read():
     read = keras.dtype_policies.get(config)
     assert isinstance(read, precision.Products) and read.products == "bfloat16"
     assert read.name == POLICY.name
+
+
+def test_a_frozen_network_stores_rounded_weights():
+    """The policy changes no result: only layers that round their weights store them so."""
+    x = RNG.standard_normal((3, 4)).astype("f4")
+    exact, stored = (Affine(2, dtype=p) for p in (POLICY, precision.of_frozen(POLICY)))
+    exact.build(x.shape)
+    stored.build(x.shape)
+    stored.set_weights(exact.get_weights())
+    assert (exact.kernel.dtype, stored.kernel.dtype) == ("float32", "bfloat16")
+    np.testing.assert_array_equal(exact(x), stored(x))
+    norm = common.layer_norm("norm", dtype=precision.of_frozen(POLICY))
+    assert norm.variable_dtype == "float32"
+    assert precision.of_frozen(keras.dtype_policies.get("mixed_float16")).name == "float32"
 
 
 def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():

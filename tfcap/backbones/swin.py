@@ -136,7 +136,8 @@ class Block(keras.layers.Layer):
     def __init__(
         self, cells: int, width: int, heads: int, window: int, shift: int, rate: float, **kwargs
     ):
-        super().__init__(**kwargs)
+        # Keras would cast weights to the compute dtype, which products may not have.
+        super().__init__(autocast=False, **kwargs)
         self.window = window
         self.heads = heads
         self.shift = shift if window < cells else 0
@@ -283,10 +284,6 @@ class Merging(keras.layers.Layer):
         self.norm.build((None, 4 * width))
         self.reduction = _dense(4 * width, 2 * width, "reduction", use_bias=False)
         self.built = True
-
-    def compute_output_shape(self, shape):
-        batch, rows, columns, width = shape
-        return batch, rows // 2, columns // 2, 2 * width
 
     def call(self, x):
         """Halves the grid.

@@ -312,6 +312,10 @@ class Affine(Recurring, layers.Dense):
       TensorShape([2, 3, 8])
     """
 
+    @property
+    def variable_dtype(self):
+        return getattr(self.dtype_policy, "stored", super().variable_dtype)
+
     def call(self, inputs):
         shape = ops.shape(inputs)
         out = self.multiply(ops.reshape(inputs, (-1, shape[-1])), "kernel")

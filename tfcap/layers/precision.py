@@ -31,13 +31,16 @@ class Products(keras.dtype_policies.DTypePolicy):
 
     Args:
       name: dtype of matrix products, followed by `_products`: for example `bfloat16_products`.
+        With `_products_stored`, layers of the class `loops.Affine` store their weights in it, too.
 
     Attributes:
       products: dtype of matrix products, for example `bfloat16`.
+      stored: dtype in which layers of the class `loops.Affine` store their weights.
     """
 
     def _parse_name(self, name):
-        self.products = keras.backend.standardize_dtype(name.removesuffix("_products"))
+        self.products = keras.backend.standardize_dtype(name.split("_")[0])
+        self.stored = self.products if name.endswith("_stored") else "float32"
         return "float32", "float32"
 
 
@@ -56,6 +59,22 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
     return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")
+
+
+def of_frozen(policy: keras.dtype_policies.DTypePolicy) -> keras.dtype_policies.DTypePolicy:
+    """Returns the policy for a network that is never trained, whose features a model reads.
+
+    Args:
+      policy: the policy of the model.
+
+    Returns:
+      The policy `float32`, unless `policy` is a `Products`. Then the one with which layers of the
+      class `loops.Affine` also store their weights in the dtype of products. That changes no
+      result, because these layers round their weights anyway.
+    """
+    if isinstance(policy, Products):
+        return Products(f"{policy.name}_stored")
+    return keras.dtype_policies.get("float32")
 
 
 def set_global(dtype: str | None, accelerated: bool = False) -> None:

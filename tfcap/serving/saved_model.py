@@ -301,7 +301,7 @@ def server(
     """
     backbone: AnyBackbone | None = run.backbone
     if backbone is None and run.fingerprint["backbone"] is not None:
-        with precision.using(run.model.dtype_policy):
+        with precision.using(precision.of_frozen(run.model.dtype_policy)):
             backbone = from_fingerprint(run.fingerprint, run.directory)
     elif (views := run.fingerprint.get("views", 1)) > 1 and isinstance(backbone, Backbones):
         backbone = Views(backbone, views)
