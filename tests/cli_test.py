@@ -80,14 +80,19 @@ def test_a_module_of_the_user_registers_its_system(tmp_path, monkeypatch):
     (tmp_path / "mine_for_test.py").write_text(
         "from tfcap.models import captioner, show_tell\n"
         "class Mine(show_tell.ShowTell):\n    'A system of my own.'\n"
+        "    def __init__(self, *sizes: int, units: int = 8, **kwargs):\n"
+        "        super().__init__(*sizes, width=units, **kwargs)\n"
         "captioner.register('mine')(Mine)\n"
     )
     try:
         done = commands.run_command("tfcap.train", "--list", "--import=mine_for_test")
         assert done.returncode == 0 and "A system of my own." in done.stdout
-        assert (
-            configs.resolve("mine", override="task.model.mine.width=3").task.model.mine.width == 3
-        )
+        changed = configs.resolve("mine", override="task.model.mine.units=3")
+        assert changed.task.model.mine.units == 3
+        monkeypatch.setattr(os, "cpu_count", lambda: 2)  # then the width matters, if there is one
+        override = f"--params_override=task.data_dir={tmp_path / 'missing'}"
+        done = commands.run_command("tfcap.train", "--experiment=mine", override)
+        assert done.returncode == 3 and "missing" in commands.errors(done)[-1]
     finally:
         for registry in (captioner.MODELS, captioner.SMALL):
             registry.pop("mine", None)

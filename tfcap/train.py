@@ -163,8 +163,9 @@ def _train(args: Train, alone: bool) -> str:
 
 def _is_small(task: "configs.Task") -> bool:
     """Returns whether most operations of a step are too small to divide them between cores."""
-    # The widest model that was measured (docs/speed.md).
-    return task.model.get().width <= 192 and not task.backbone.trainable
+    # The widest model that was measured (docs/speed.md). A system of a user may have no width.
+    width = getattr(task.model.get(), "width", None)
+    return width is not None and width <= 192 and not task.backbone.trainable
 
 
 def _paths(paths: Paths) -> list[str]:
