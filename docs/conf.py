@@ -1,6 +1,6 @@
 """Settings of the documentation site: python -m sphinx -W docs build/site."""
 
-import functools
+import concurrent.futures
 import importlib
 import inspect
 import os
@@ -131,11 +131,8 @@ def constructor(app, what, name, obj, options, signature, annotation):
 _WORK = tempfile.TemporaryDirectory()  # where the notebooks run
 
 
-@functools.cache
 def notebook(page: str) -> str:
     """Runs a page that is a notebook; returns it with what its cells print and draw."""
-    if page == "notebook_caption":
-        notebook("notebook_train")  # trains the model that it captions with
     content = jupytext.reads((_PAGES / f"{page}.md").read_text(encoding="utf-8"), "md")
     place = {"metadata": {"path": _WORK.name}}
     client = nbclient.NotebookClient(content, kernel_name="python3", resources=place)
@@ -154,10 +151,23 @@ def notebook(page: str) -> str:
     return "\n\n".join(parts)
 
 
+# Notebooks run one after the other, beside the reading of other pages: the second one captions with
+# the model that the first one trains.
+_THREAD = concurrent.futures.ThreadPoolExecutor(1)
+_NOTEBOOKS: dict[str, concurrent.futures.Future[str]] = {}
+
+
+def start_notebooks(app, env, names: list[str]) -> None:
+    """Starts the notebooks if one of the pages to read is a notebook."""
+    if any(name.startswith("notebook_") for name in names):
+        for page in ("notebook_train", "notebook_caption"):
+            _NOTEBOOKS[page] = _THREAD.submit(notebook, page)
+
+
 def notebooks(app, page: str, source: list[str]) -> None:
     """Adds the outputs to the notebooks."""
     if page.startswith("notebook_"):
-        source[0] = notebook(page)
+        source[0] = _NOTEBOOKS[page].result()
 
 
 def fill_tables(app, page: str, source: list[str]) -> None:
@@ -169,6 +179,7 @@ def fill_tables(app, page: str, source: list[str]) -> None:
 def setup(app) -> None:
     """Connects what reads pages, and docstrings before napoleon does."""
     app.connect("builder-inited", package_pages)
+    app.connect("env-before-read-docs", start_notebooks)
     app.connect("source-read", fill_tables)
     app.connect("source-read", modules)
     app.connect("source-read", notebooks)
