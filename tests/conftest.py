@@ -27,10 +27,16 @@ _SLOW_FIXTURES = {"trained", "java"}
 def pytest_configure(config):
     """Sets up TensorFlow where tests run, which is not the process that hands them to workers."""
     config.option.loadscopereorder = False  # keeps the order of `pytest_collection_modifyitems`
-    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+    worker = hasattr(config, "workerinput")
+    if getattr(config.option, "dist", "no") != "no" and not worker:
         return
+    # Imports and tracing make millions of objects that live long; searching them for cycles took a
+    # quarter.
+    gc.set_threshold(50_000, 20, 20)
     import tensorflow as tf
     from official.modeling.hyperparams import base_config
+    from tensorflow.python.client import pywrap_tf_session
+    from tensorflow.python.util import tf_stack
 
     # Two replicas on any machine; it must come before anything starts TensorFlow.
     tf.config.set_logical_device_configuration(
@@ -41,8 +47,11 @@ def pytest_configure(config):
     # A configuration reads the types of all fields whenever one is set.
     read_types = functools.cache(base_config.Config._get_annotations.__func__)
     base_config.Config._get_annotations = classmethod(read_types)
-    # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
-    gc.set_threshold(50_000, 20, 20)
+    if worker:
+        # Each operation of a graph keeps the lines of Python that made it, for error messages. That
+        # takes a tenth of tracing. A single test, run without workers, still shows them.
+        pywrap_tf_session.TF_SetOpStackTrace = lambda *_: None
+        tf_stack.extract_stack = lambda stacklevel=1: None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -56,6 +65,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
         slow[item.path] += item.get_closest_marker("slow") is not None
     items.sort(key=lambda item: -slow[item.path])
+
+
+def pytest_collection_finish():
+    """Never searches through what the imports have made."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
