@@ -66,6 +66,29 @@ def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():
     assert np.abs(result - a @ b).max() > 1e-3
 
 
+@pytest.mark.parametrize("policy, rounds", [(POLICY, True), ("float32", False)])
+def test_logits_are_float32_products_with_the_gradient_of_the_policy(policy, rounds):
+    x = tf.constant(RNG.normal(size=(5, 8)), tf.float32)
+    upstream = tf.constant(RNG.normal(size=(5, 3)), tf.float32)
+    with precision.using(policy):
+        head = common.linear(8, 3, "head", dtype="float32")
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            logits = head(x)
+        kernel = head.kernel.value
+        gradients = tape.gradient(logits, [x, kernel], upstream)
+    np.testing.assert_allclose(logits, x.numpy() @ kernel.numpy() + head.bias.numpy(), atol=1e-6)
+    seen = rounded if rounds else (lambda value: value.numpy().astype("float64"))
+    for gradient, (a, b) in zip(
+        gradients,
+        [(seen(upstream), seen(kernel).T), (seen(x).T, seen(upstream))],
+        strict=True,
+    ):
+        exact = rounded(a @ b) if rounds else a @ b
+        np.testing.assert_allclose(gradient, exact, rtol=2**-7 if rounds else 1e-5, atol=1e-6)
+        assert (gradient.numpy() == rounded(gradient)).all() == rounds
+
+
 def test_an_affine_map_multiplies_in_bfloat16():
     layer, x = common.linear(8, 3, "a", dtype=POLICY), RNG.normal(size=(2, 5, 8)).astype("float32")
     result = layer(x)

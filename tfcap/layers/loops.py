@@ -217,7 +217,8 @@ class Recurring:
         weight = _weight(self, name)
         if not weight.steps or key in _LOOP.used:  # a list has one item for a step
             dtype = precision.of_products(self)
-            return ops.matmul(ops.cast(x, dtype), ops.cast(weight.cast, dtype))
+            x, matrix = ops.cast(x, dtype), ops.cast(weight.cast, dtype)
+            return (precision.float32_product if dtype == "float32" else ops.matmul)(x, matrix)
         _LOOP.used.add(key)
         return _product(ops.cast(x, weight.cast.dtype), weight, _LOOP.index)
 
