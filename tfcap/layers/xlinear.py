@@ -20,6 +20,10 @@ from tfcap.layers.attention import CachedAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
+# The usual number of regions; captions have fewer words. At the size of the papers, the order for
+# few keys takes 0.4 times as long with 17 keys, 0.67 times with 36, and as long with 100.
+USUAL_KEYS = 36
+
 
 @keras.saving.register_keras_serializable("tfcap")
 class HeadProjection(common.Layer):
@@ -175,7 +179,8 @@ class JointMap(common.Layer):
     Lin is an affine map from width d to width e, and * is the elementwise product. `call`
     multiplies in the order that needs less memory. If there are fewer keys than e, queries are
     multiplied by keys first, which makes T * S * d numbers for T queries and S keys. Otherwise
-    queries are multiplied by the weight of Lin first, which makes T * d * e numbers.
+    queries are multiplied by the weight of Lin first, which makes T * d * e numbers. If the graph
+    does not know the number of keys, as in training, it takes them to be `USUAL_KEYS`.
 
     Args:
       depth: width of a head, d.
@@ -213,21 +218,22 @@ class JointMap(common.Layer):
           `layers.precision.Products`.
         """
         images, heads, length, _ = ops.shape(queries)
+        count = ops.shape(keys)[2]
         dtype = precision.of_products(self)
         queries, keys, kernel, bias = (
             ops.cast(x, dtype) for x in (queries, keys, self.kernel, self.bias)
         )
-        if keys.shape[2] is not None and keys.shape[2] < self.middle:
+        if (keys.shape[2] or USUAL_KEYS) < self.middle:
             pairs = ops.expand_dims(keys, 3) * ops.expand_dims(queries, 2)  # [B, H, S, T, d]
             joint = ops.matmul(ops.reshape(pairs, (-1, self.depth)), kernel)
             joint = ops.relu(precision.add_bias(joint, bias))
-            return ops.reshape(joint, (images, heads, keys.shape[2], length, self.middle))
+            return ops.reshape(joint, (images, heads, count, length, self.middle))
         scaled = ops.expand_dims(queries, 3) * ops.transpose(kernel)  # [B, H, T, e, d]
         scaled = ops.reshape(scaled, (images, heads, length * self.middle, self.depth))
         joint = tf.matmul(keys, scaled, transpose_b=True)  # -> [B, H, S, T * e]
         # A bias for each T and e: TensorFlow adds rows of e = 8 numbers at half the speed.
         joint = ops.relu(precision.add_bias(joint, tf.tile(bias, [length])))
-        return ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
+        return ops.reshape(joint, (images, heads, count, length, self.middle))
 
 
 @keras.saving.register_keras_serializable("tfcap")
