@@ -30,7 +30,7 @@ ALLOWED = {
     "private_api": "",
     "layers": "private_api",
     "metrics": "segmentation arguments errors marks progress files",
-    "models": "private_api layers",
+    "models": "private_api ids layers",
     "objectives": "ids layers",
     "decoding": "ids layers models objectives",
     "data": "segmentation errors ids files images",

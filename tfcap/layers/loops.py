@@ -245,6 +245,8 @@ def _record(weight, length):
                 return tf.zeros_like(weight)
             x = _stack(inputs, weight.shape[0], weight.dtype)
             by_output = _stack(upstream, weight.shape[1], weight.dtype)
+            words = tf.where(tf.reduce_any(by_output != 0, axis=1))  # padding has no gradient
+            x, by_output = tf.gather_nd(x, words), tf.gather_nd(by_output, words)
             return tf.matmul(x, by_output, transpose_a=True)
 
         lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]

@@ -17,12 +17,15 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import keras
 import tensorflow as tf
 
+from tfcap.ids import EOS, PAD
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
+from tfcap.layers.packing import Packing, on_words
 from tfcap.layers.positions import RegionPositions
 from tfcap.layers.standardize import Standardize
 from tfcap.layers.trees import Tree, build_when_called, is_seed, named_variables, repeat
+from tfcap.private_api import in_xla
 
 REGION_POSITIONS = ("none", "frames")
 MODELS: dict[str, type["Captioner"]] = {}  # by the name in configurations
@@ -216,7 +219,8 @@ class Captioner(keras.Model):
           training: whether dropout is on.
 
         Returns:
-          Logits float32 [N, T, V]; `logits[:, t]` predicts `tokens[:, t + 1]`.
+          Logits float32 [N, T, V]; `logits[:, t]` predicts `tokens[:, t + 1]`. In training, logits
+          after the end of a caption may be 0.
         """
         raise NotImplementedError
 
@@ -424,7 +428,12 @@ class RecurrentCaptioner(Captioner):
         raise NotImplementedError
 
     def predict(
-        self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
+        self,
+        context: Tree,
+        words: tf.Tensor,
+        outputs: tf.Tensor,
+        training: bool = False,
+        packing: Packing | None = None,
     ) -> tf.Tensor:
         """Computes the logits from the outputs of the recurrence: `head(head_dropout(outputs))`.
 
@@ -435,11 +444,14 @@ class RecurrentCaptioner(Captioner):
           words: embedded words [N, T, W], T words of width W in each of N captions; not used here.
           outputs: outputs of `recur` [N, T, D], of width D.
           training: whether dropout is on.
+          packing: says which positions are words. Logits of padding are then 0, and take no time.
+            None computes all logits.
 
         Returns:
           Logits float32 [N, T, V] for V words.
         """
-        return self.head(self.head_dropout(outputs, training=training))
+        outputs = self.head_dropout(outputs, training=training)
+        return on_words(self.head, outputs, packing)
 
     def decode(self, context, tokens, training=False):
         words = self.embed(tokens, training)
@@ -468,12 +480,30 @@ class RecurrentCaptioner(Captioner):
         )
         outputs = tf.transpose(outputs.stack(), (1, 0, 2))
         outputs.set_shape((tokens.shape[0], tokens.shape[1], self.output_width))
-        return self.predict(context, words, outputs, training)
+        packing = None
+        if training and not in_xla():  # XLA knows no shapes that depend on numbers
+            packing = Packing(count_words(tokens), length)
+        return self.predict(context, words, outputs, training, packing)
 
     def step(self, context, cache, tokens, index, training=False):
         words = self.embed(tokens[:, None], training)
         output, cache = self.recur(context, cache, words[:, 0], training)
         return self.predict(context, words, output[:, None], training)[:, 0], cache
+
+
+def count_words(tokens: tf.Tensor) -> tf.Tensor:
+    """Counts the words of captions, the start mark included and the end mark not.
+
+    These are the positions at which a word or the end mark is predicted.
+
+    Args:
+      tokens: captions int32 [N, T]: BOS and words, then EOS if there is room, then PAD.
+
+    Returns:
+      int32 [N].
+    """
+    is_word = (tokens != PAD) & (tokens != EOS)
+    return tf.reduce_max(tf.where(is_word, tf.range(1, tf.shape(tokens)[1] + 1), 0), 1)
 
 
 def add_embeddings(

@@ -9,6 +9,7 @@ from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.packing import on_words
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import register
 from tfcap.models.updown import UpDown
@@ -87,10 +88,11 @@ class LBPF(UpDown):
         outputs = ops.concatenate([h2, cache["h3"], cache["begun"]], axis=-1)
         return outputs, new | {"h3": h3, "c3": c3, "begun": ops.ones_like(cache["begun"])}
 
-    def predict(self, context, words, outputs, training=False):
+    def predict(self, context, words, outputs, training=False, packing=None):
         h2, h3 = outputs[..., : self.width], outputs[..., self.width : -1]  # h3 of the step before
-        now = ops.log_softmax(super().predict(context, words, h2, training))
-        before = self.forward_head(self.forward_dropout(h3, training=training))
+        now = ops.log_softmax(super().predict(context, words, h2, training, packing))
+        h3 = self.forward_dropout(h3, training=training)
+        before = on_words(self.forward_head, h3, packing)
         weight = self.forward_weight * ops.cast(outputs[..., -1:], "float32")
         return now + weight * ops.log_softmax(before)
 

@@ -12,6 +12,7 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, scaled_tanh
+from tfcap.layers.packing import on_words
 from tfcap.layers.trees import repeat
 from tfcap.models.captioner import RecurrentCaptioner, register
 
@@ -206,13 +207,13 @@ class MRNN(RecurrentCaptioner):
         r = ops.relu(self.recurrence(cache["r"]) + words)
         return r, {"r": r}
 
-    def predict(self, context, words, outputs, training=False):
+    def predict(self, context, words, outputs, training=False, packing=None):
         if self.paths.word == "first":
             words = words[..., : -self.width]
         else:
             words = self._with_image(context, words)
         m = self.multimodal(words, outputs, _for_rows(context.get("image"), words))
-        return self.head(self.head_dropout(m, training=training))
+        return on_words(self.head, self.head_dropout(m, training=training), packing)
 
     def _with_image(self, context, words):
         """Returns w_t [N, T, D]: the words, plus V_J I if the variant adds it."""

@@ -13,6 +13,7 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
+from tfcap.layers.packing import on_words
 from tfcap.layers.recurrent import GRUCell, LSTMCell
 from tfcap.layers.trees import repeat
 from tfcap.models.captioner import RecurrentCaptioner, register
@@ -157,7 +158,7 @@ class MRNNShared(RecurrentCaptioner):
         h = self.cell(words, cache["h"])
         return h, {"h": h}
 
-    def predict(self, context, words, outputs, training=False):
+    def predict(self, context, words, outputs, training=False, packing=None):
         m = self.recurrent_dropout(outputs, training=training)
         if self.variant != "init":
             image = context["image"]
@@ -167,7 +168,7 @@ class MRNNShared(RecurrentCaptioner):
             else:
                 m = self.recurrent(m) + image
             m = self.head_dropout(m, training=training)
-        return self.head(self.to_word(m))
+        return on_words(self.head, self.to_word(m), packing)
 
 
 def _uniform():

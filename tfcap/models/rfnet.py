@@ -13,6 +13,7 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.packing import on_words
 from tfcap.models.captioner import RecurrentCaptioner, register
 
 SPECIAL = 4  # PAD, BOS, EOS and UNK, before the words
@@ -301,8 +302,8 @@ class RFNet(RecurrentCaptioner):
         )
         return h, {"h": h, "c": c}
 
-    def predict(self, context, words, outputs, training=False):
-        return self.head(outputs)
+    def predict(self, context, words, outputs, training=False, packing=None):
+        return on_words(self.head, outputs, packing)
 
     def extra_loss(self, context, logits, targets):
         """Computes the discriminative loss of all captions, with its weight."""
