@@ -29,7 +29,7 @@ def test_words_are_counted_up_to_the_end_mark_or_padding():
     assert count_words(tokens[1]).numpy().tolist() == [3, 5]
 
 
-@pytest.mark.parametrize("name", ["xlan", "lbpf", "mrnn", "mrnn_shared", "rfnet"])
+@pytest.mark.parametrize("name", ["xtransformer", "xlan", "lbpf", "mrnn", "mrnn_shared", "rfnet"])
 def test_padding_is_left_out_in_training_and_changes_no_gradient(name, batch):
     model = make(name, seed=1)
     for layer in private_api.all_layers(model):

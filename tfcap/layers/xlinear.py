@@ -49,12 +49,14 @@ class HeadProjection(common.Layer):
         self.activation = common.activation(activation)
         self.norm = common.HeadNorm(heads, normalize, name="norm", dtype=self.dtype_policy)
 
-    def call(self, x):
+    def call(self, x, packing=None):
         """Projects `x` [N, T, D] to heads [N, H, T, d], d = D / H, in the compute dtype.
 
         N is the number of rows, T that of positions, D the model width and H the number of heads.
+        With a `packing` (`layers.packing.Packing`), `x` is its list [1, P, D].
         """
-        return self.norm(self.activation(self.linear(x)))
+        x = self.activation(self.linear(x))
+        return self.norm(x if packing is None else packing.unpack(x))
 
 
 @keras.saving.register_keras_serializable("tfcap")
@@ -124,24 +126,30 @@ class XLinearAttention(CachedAttention):
         self.channel = common.linear(self.middle, depth, "attention_last2", **uncast)
         self.dropout = Dropout(middle_dropout, name="middle_dropout", **uncast)
 
-    def project(self, keys, values=None):
-        return self.in_proj_k(keys), self.in_proj_v2(keys if values is None else values)
+    def project(self, keys, values=None, packing=None):
+        values = keys if values is None else values
+        return self.in_proj_k(keys, packing=packing), self.in_proj_v2(values, packing=packing)
 
-    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+    def call(
+        self, query, keys, values=None, visible=None, training=False, keys_mask=None, packing=None
+    ):
         """Computes the attention.
 
         The arguments and the shape of the result are those of
         `layers.attention.MultiHeadAttention.call`. If a query may read no key, the softmax is
         uniform and the mean is zero, so the result is finite.
+
+        With a `packing` (`layers.packing.Packing`), `query` and the result are lists [1, P, D], and
+        the rows of this packing read the keys.
         """
         visible = keys_mask if visible is None else visible
         if len(keys.shape) == 3:
             keys, values = self.project(keys, values)
         single = len(query.shape) == 2
         rows = ops.expand_dims(query, 1) if single else query
-        shape = ops.shape(rows)
-        q = common.group_rows(self.in_proj_q(rows), keys)
-        v1 = common.group_rows(self.in_proj_v1(rows), keys)
+        shape = ops.shape(rows) if packing is None else packing.shape
+        q = common.group_rows(self.in_proj_q(rows, packing=packing), keys)
+        v1 = common.group_rows(self.in_proj_v1(rows, packing=packing), keys)
 
         size = shape[0] * shape[1] * self.heads * ops.shape(keys)[2] * self.middle
         joint = self.dropout(self.joint(q, keys), training=training, size=size)  # [B, H, S, GT, e]
@@ -156,7 +164,8 @@ class XLinearAttention(CachedAttention):
         record(self, lambda: common.ungroup_weights(weights, shape))
         attended = precision.matmul(self, weights, values)
         out = common.ungroup_rows(v1 * attended * gate, shape)  # -> [N, T, H, d]
-        return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
+        out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
+        return out if packing is None else packing.pack(out)
 
     def _mean(self, joint, visible):
         """Averages `joint` [B, H, S, GT, e] over visible keys: [B, H, GT, e]; 0 if there are none.

@@ -18,10 +18,12 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
+from tfcap.layers.packing import Packing
 from tfcap.layers.positions import add_words
 from tfcap.layers.trees import repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import Captioner, register
+from tfcap.models.captioner import Captioner, count_words, register
+from tfcap.private_api import in_xla
 
 
 class _EncoderLayer(XLinearEncoderLayer):
@@ -74,7 +76,7 @@ class _DecoderLayer(layers.Layer):
             self.layer_norm_x = common.layer_norm("layer_norm_x")
             self.ff_layer = common.FeedForward(width, inner, feed_forward_dropout, name="ff_layer")
 
-    def call(self, gx, y, past, regions, mask, training=False):
+    def call(self, gx, y, past, regions, mask, training=False, packings=(None, None)):
         """Computes one layer for all positions of N rows.
 
         Args:
@@ -84,13 +86,18 @@ class _DecoderLayer(layers.Layer):
           regions: keys and values [B, H, R, d] of `cross_att.project`.
           mask: bool [B, 1, R].
           training: whether dropout is on.
+          packings: two `Packing`, whose rows are captions and images. `gx`, `y` and the results are
+            then lists [1, P, D] of the words of all captions.
 
         Returns:
           The new `gx` and `y`.
         """
-        keys, values = self.word_attn.project(y)
-        attended = self.word_attn(gx, keys, values, visible=past, training=training)
-        return self._finish(y, attended, regions, mask, training)
+        captions, images = packings
+        keys, values = self.word_attn.project(y, packing=captions)
+        attended = self.word_attn(
+            gx, keys, values, visible=past, training=training, packing=captions
+        )
+        return self._finish(y, attended, regions, mask, training, images)
 
     def step(self, gx, y, cache, index, regions, mask, training=False):
         """Computes position `index` of `call`: new `gx` and `y` [N, 1, D], and the new cache."""
@@ -98,12 +105,14 @@ class _DecoderLayer(layers.Layer):
         gx, y = self._finish(y, attended, regions, mask, training)
         return gx, y, cache
 
-    def _finish(self, y, attended, regions, mask, training):
+    def _finish(self, y, attended, regions, mask, training, packing=None):
         """Computes what follows the attention to words, whose result is `attended` [N, T, D]."""
         z = y + self.word_dropout(attended, training=training)
         keys, values = regions
         query = self.layer_norm_cross(z)
-        from_regions = self.cross_att(query, keys, values, visible=mask, training=training)
+        from_regions = self.cross_att(
+            query, keys, values, visible=mask, training=training, packing=packing
+        )
         gx = self.layer_norm_gx(z + self.cross_dropout(from_regions, training=training))
         if self.last:
             return gx, y
@@ -268,11 +277,26 @@ class XTransformer(Captioner):
         past = ops.logical_and(past[None], (tokens != 0)[:, None])  # [N, T, T]
         mean = ops.matmul(common.mean_weights(past), ops.cast(y, "float32"))
         gx = self._queries(context, y, mean, training)
+        captions, images = self._packings(context, tokens, length) if training else (None, None)
+        if captions is not None:
+            gx, y = captions.pack(gx), captions.pack(y)
         outputs = [gx]
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
-            gx, y = layer(gx, y, past, regions, context["mask"], training=training)
+            mask = context["mask"]
+            gx, y = layer(
+                gx, y, past, regions, mask, training=training, packings=(captions, images)
+            )
             outputs.append(gx)
-        return self._logits(outputs, training)  # [N, T', V]
+        logits = self._logits(outputs, training)  # [N, T', V]
+        return logits if captions is None else captions.unpack(logits)
+
+    def _packings(self, context, tokens, length):
+        """Makes the packings of words by captions and by images; XLA knows no such shapes."""
+        if in_xla():
+            return None, None
+        counts = count_words(tokens)
+        by_image = ops.reshape(counts, (ops.shape(context["global"])[0], -1))
+        return Packing(counts, length), Packing(ops.sum(by_image, axis=1))
 
     def init_cache(self, context, max_length):
         rows = ops.shape(context["global"])[0]
