@@ -16,7 +16,8 @@
 A line holds the seconds of the first call, which compiles; the median, least and most seconds of
 the calls after a warm-up; images and captions per second; milliseconds per caption; and the peak
 memory so far, of the process and of the GPU. Only `input` reads data. The other measurements have
-random inputs, and their captions have full length, see `tfcap.measure`.
+random inputs: captions of training are as long as those of COCO, and decoding runs to its full
+length, see `tfcap.measure`.
 """
 
 import dataclasses

@@ -3,12 +3,15 @@
 Letters: B images, S captions or samples per image, C references per image, R regions, F feature
 width, T `max_length`, V vocabulary.
 
-The timed functions are those of training and decoding, compiled as there. Except for `input`, their
-inputs are random, and captions have their full length. Untrained weights almost never emit the end
-mark, so decoding also runs its full length; `full_length` in the result says whether it did.
-Trained systems stop after about 11 of 17 words.
+The timed functions are those of training and decoding, compiled as there: training does not know
+the number of regions and words in advance, unless XLA compiles it. Except for `input`, their inputs
+are random. Captions of training have `FEWEST` to `MOST` words, as long as those of COCO on average.
+For self-critical training the bias of the end mark is raised, so that samples end, too, but those
+of an untrained model differ more in length. Decoding keeps its weights, which almost never emit the
+end mark, and runs its full length; `full_length` in the result says whether it did.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +27,7 @@ from tfcap.data.document_frequency import DocumentFrequencies, document_frequenc
 from tfcap.data.prepared import PreparedData
 from tfcap.decoding.sampling import sample
 from tfcap.decoding.search import Search
-from tfcap.ids import EOS, PAD, UNK
+from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import rewards
 from tfcap.training import optim
@@ -34,6 +37,8 @@ from tfcap.training.task import CaptionTask
 REFERENCES = 5  # C
 SHORTEST = 9  # fewest words of a random reference
 LONGEST = 15  # most words of it
+FEWEST = 7  # words of a caption in training; those of COCO have 10.5 words on average
+MOST = 14
 BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
 
@@ -125,14 +130,21 @@ def _rates(seconds: Mapping[str, float], images: int, captions: int) -> dict[str
 
 
 def _random_inputs(params: configs.Experiment, sizes: Sizes) -> dict[str, tf.Tensor]:
-    """Makes a batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without EOS."""
+    """Makes a batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T' + 1], EOS last."""
     shape = (sizes.images, sizes.regions)
-    captions = params.task.train_data.captions_per_image
-    tokens = (sizes.images, captions, params.task.max_length + 1)
+    captions = (sizes.images, params.task.train_data.captions_per_image)
+    length = params.task.max_length
+    words = tf.random.stateless_uniform(captions, (5, 6), FEWEST, MOST + 1, tf.int32)[..., None]
+    # XLA has one shape only; other batches are as long as their longest caption.
+    last = length if params.runtime.enable_xla else min(int(tf.reduce_max(words)) + 1, length)
+    place = tf.range(last + 1)
+    tokens = (*captions, last + 1)
+    tokens = tf.random.stateless_uniform(tokens, (3, 4), UNK + 1, sizes.vocab, tf.int32)
+    tokens = tf.where(place == 0, BOS, tf.where(place == words + 1, EOS, tokens))
     return {
         "features": tf.random.stateless_normal((*shape, sizes.features), (1, 2)),
         "mask": tf.ones(shape, tf.bool),
-        "tokens": tf.random.stateless_uniform(tokens, (3, 4), UNK + 1, sizes.vocab, tf.int32),
+        "tokens": tf.where(place > words + 1, PAD, tokens),
     }
 
 
@@ -154,6 +166,7 @@ def _training_step(
     optimization = params.trainer.optimizer_config
     xla = params.runtime.enable_xla
     task: CaptionTask
+    references: dict[str, Any] = {}
     if what == "xe":
         task = CaptionTask(params.task, None, optimization, xla=xla)
     else:
@@ -162,10 +175,23 @@ def _training_step(
         reward = rewards.Reward(table, sizes.vocab, **options)
         task = SelfCriticalTask(params.task, None, optimization, reward=reward, xla=xla)
         words = _random_captions(sizes.images, sizes.vocab, seed=1)
-        inputs["references"] = reward.references(tf.constant(_padded(words)))
+        references = {"references": reward.references(tf.constant(_padded(words)))}
+        if (bias := model.checkpoint_items["weights"].get("head/bias")) is not None:
+            often = math.log(2 * sizes.vocab / (FEWEST + MOST))
+            bias.assign(tf.where(tf.range(sizes.vocab) == EOS, often, bias))
     optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
     metrics = task.build_metrics()
-    return _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
+    unknown = {} if xla else {"features": 1, "mask": 1, "tokens": 2}  # axes of regions and words
+    shapes = {name: value.shape.as_list() for name, value in inputs.items()}
+    for name, axis in unknown.items():
+        shapes[name][axis] = None
+    specs = {name: tf.TensorSpec(shapes[name], value.dtype) for name, value in inputs.items()}
+    step = tf.function(
+        lambda batch: task.train_step(batch | references, model, optimizer, metrics),
+        autograph=False,
+        input_signature=[specs],
+    )
+    return lambda: step(inputs)
 
 
 def _decoding(
