@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import signal
 import sys
 
 import numpy as np
@@ -65,12 +66,17 @@ def test_the_detector_reads_one_picture(export):
 def test_a_work_that_ends_without_a_time_is_named(run, tmp_path, capsys):
     entries = [{"name": name, "kind": "detect"} for name in "ab"]
     (tmp_path / "works.jsonl").write_text("\n".join(map(json.dumps, entries)))
-    run.main([str(tmp_path), str(tmp_path / "out"), "--jobs=1"])
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        run.main([str(tmp_path), str(tmp_path / "out"), "--jobs=1"])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     names = ("a", *(f"a {flag}" for flag in run.FLAGS), "b")
     last = "Without a time: " + ", ".join(f"tfcap {name}" for name in names)
     assert capsys.readouterr().out.splitlines()[-1] == last
     lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
-    assert [json.loads(line)["exit"] for line in lines] == [1] * 4  # there are no modules
+    assert [json.loads(line)["exit"] for line in lines] == [1] * 4  # no modules, and no JAX
+    assert (tmp_path / "out" / "tfcap_b.txt").read_text().startswith("Traceback")
 
 
 def test_after_its_time_nothing_starts(run, tmp_path, capsys):

@@ -19,7 +19,7 @@ from tfcap.training import distribution
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
-THREADS = "TF_NUM_INTRAOP_THREADS"  # the environment variable
+INTRAOP, INTEROP = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
 # An optimizer that is traced quickly, for what does not depend on it. With this epsilon, weights
 # without a gradient stay where they are instead of following its rounding.
 QUICK = {
@@ -214,33 +214,36 @@ def test_usage_errors_are_one_line(quick, tmp_path):
 @pytest.mark.parametrize(
     "cores, override, given, expected",
     [
-        (2, "", None, "1"),
-        (2, "", "3", "3"),
-        (8, "", None, None),
-        (2, "task.model.xlan.width=256", None, None),
-        (2, "task.backbone.trainable=true", None, None),
+        (2, "", {}, "1"),
+        (2, "", {INTRAOP: "3"}, "3"),
+        (2, "", {INTEROP: "1"}, None),
+        (8, "", {}, None),
+        (2, "task.model.xlan.width=256", {}, None),
+        (2, "task.backbone.trainable=true", {}, None),
     ],
 )
 def test_on_two_cores_each_small_operation_has_one(
     cores, override, given, expected, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    monkeypatch.setenv(THREADS, given or "")
-    if not given:
-        monkeypatch.delenv(THREADS)
+    for name in (INTRAOP, INTEROP):
+        monkeypatch.setenv(name, given.get(name, ""))
+        if name not in given:
+            monkeypatch.delenv(name)
     # The run ends when it finds no data; threads are set before.
     changes = ",".join(filter(None, [f"task.data_dir={tmp_path}", override]))
     arguments = ["--experiment=xlan", f"--model_dir={tmp_path / 'run'}"]
     done = commands.run_command("tfcap.train", *arguments, f"--params_override={changes}")
-    assert done.returncode and os.environ.get(THREADS) == expected, done.stderr
+    assert done.returncode and os.environ.get(INTRAOP) == expected, done.stderr
 
 
 def test_a_function_leaves_the_threads_of_its_process_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.delenv(THREADS)
+    for name in (INTRAOP, INTEROP):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=str(tmp_path)):
         command.train("xlan", tmp_path / "run", params_override={"task.data_dir": str(tmp_path)})
-    assert THREADS not in os.environ
+    assert INTRAOP not in os.environ
 
 
 @pytest.fixture(scope="module")

@@ -145,10 +145,12 @@ def _train(args: Train, alone: bool) -> str:
         _text(args.params_override),
     )
     later = args.then, _paths(args.then_config_file), _text(args.then_override)
-    for params, experiment, directory in stages.resolve_stages(args.mode, first, *later):
-        if alone and os.cpu_count() == 2 and _is_small(params.task):
-            # Two operations at once, each on one core. TensorFlow reads it when it first computes.
+    resolved = stages.resolve_stages(args.mode, first, *later)
+    if alone and os.cpu_count() == 2 and all(_is_small(params.task) for params, *_ in resolved):
+        # Two operations at once, each on one core. TensorFlow reads it when it first computes.
+        if "TF_NUM_INTEROP_THREADS" not in os.environ:
             os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    for params, experiment, directory in resolved:
         task = stages.train(params, experiment, directory, args.mode)
         with task.workers.readable_errors():
             if task.workers.is_chief and "eval" in args.mode:

@@ -139,7 +139,7 @@ def test_products_alone_are_bfloat16(pixels, arrays, tmp_path):
     with precision.using(precision.policy("bfloat16", accelerated=False)):
         low = Backbone(swins.NAME, weights=swins.write(tmp_path / "swin.pth"))
     graph = tf.function(low.features).get_concrete_function(pixels).graph.as_graph_def()
-    nodes = [n for function in graph.library.function for n in function.node_def]
+    nodes = [*graph.node, *(n for function in graph.library.function for n in function.node_def)]
     dtypes = {n.op: set() for n in nodes}
     for node in nodes:
         dtypes[node.op].add(node.attr["T"].type)

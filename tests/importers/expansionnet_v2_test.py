@@ -96,8 +96,10 @@ def test_features_are_not_rounded(run, arrays):
     assert np.abs(features - arrays["out/swin"]).max() < 1e-5
 
 
-def test_bfloat16_reaches_the_backbone(run, arrays):
-    backbone = saved_model.server(runs.load(run, dtype="bfloat16")).backbone
+@pytest.mark.parametrize("members", [1, 2])
+def test_bfloat16_reaches_the_backbone(run, arrays, members):
+    loaded = runs.load_together([run] * members, dtype="bfloat16")
+    backbone = saved_model.server(loaded).backbone
     assert {variable.dtype for variable in backbone.model.weights} == {"bfloat16", "float32"}
     features = backbone.extract(tf.constant(arrays["in/pixels"], tf.float32))
     assert 1e-3 < np.abs(features - arrays["out/swin"]).mean() < 0.03

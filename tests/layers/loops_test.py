@@ -8,7 +8,7 @@ from helpers import systems
 
 from tfcap.decoding.sampling import scheduled_sampling
 from tfcap.layers import loops, precision, recurrent
-from tfcap.models.captioner import count_words
+from tfcap.models.captioner import count_positions
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ PATHS = {
 def loss_and_gradients(model, batch, rows, logits_of):
     with tf.GradientTape() as tape:
         logits = logits_of(model, model.encode(batch, True), rows)
-        words = tf.sequence_mask(count_words(rows), rows.shape[1], tf.float32)
+        words = tf.sequence_mask(count_positions(rows), rows.shape[1], tf.float32)
         loss = tf.reduce_sum(tf.sin(logits) * words[..., None])
     return loss, tape.gradient(loss, model.trainable_variables)
 

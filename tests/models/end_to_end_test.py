@@ -7,7 +7,7 @@ import tensorflow as tf
 from helpers import seeds, swins
 from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
 
-from tfcap import models
+from tfcap import models, private_api
 from tfcap.backbones.backbone import Backbone
 from tfcap.layers import precision
 from tfcap.models.end_to_end import EndToEnd
@@ -108,6 +108,16 @@ def test_mixed_precision_reaches_the_network(batch):
     expected = whole()(batch)
     assert 0 < np.abs(logits - expected).max() < 0.1
     assert model.backbone.features(batch["pictures"]).dtype == tf.float32
+
+
+def test_a_swin_that_is_trained_on_a_processor_stays_float32(tmp_path, monkeypatch):
+    swins.add(monkeypatch)
+    with precision.using(precision.policy("bfloat16", accelerated=False)):
+        backbone = Backbone(swins.NAME, weights=swins.write(tmp_path / "swin.pth"))
+        model = EndToEnd(captioner(), backbone)
+    policies = {layer.dtype_policy.name for layer in private_api.all_layers(model.network)}
+    assert policies == {"float32"}
+    assert "bfloat16_products" in {layer.dtype_policy.name for layer in model.captioner.layers}
 
 
 def test_batch_normalisation_keeps_its_statistics_and_trains_its_scales(batch):

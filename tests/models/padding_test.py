@@ -7,7 +7,7 @@ from helpers.small_models import make
 
 from tfcap import private_api
 from tfcap.ids import BOS, EOS, UNK
-from tfcap.models.captioner import count_words
+from tfcap.models.captioner import count_positions
 from tfcap.objectives import losses
 
 WORDS = [[4, 0], [2, 5], [3, 1]]  # of two captions of each image; one has no end mark
@@ -23,10 +23,10 @@ def captions(images):
     return tf.constant(tokens)
 
 
-def test_words_are_counted_up_to_the_end_mark_or_padding():
+def test_positions_are_counted_up_to_the_end_mark_or_padding():
     tokens = captions(3)[..., :-1]
-    assert count_words(tokens[0]).numpy().tolist() == [5, 1]
-    assert count_words(tokens[1]).numpy().tolist() == [3, 5]
+    assert count_positions(tokens[0]).numpy().tolist() == [5, 1]
+    assert count_positions(tokens[1]).numpy().tolist() == [3, 5]
 
 
 @pytest.mark.parametrize("name", ["xtransformer", "xlan", "lbpf", "mrnn", "mrnn_shared", "rfnet"])

@@ -9,6 +9,7 @@ from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.inference.decode import decode_split
 from tfcap.layers import common
+from tfcap.layers.packing import on_words
 from tfcap.models import captioner
 from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.training.stages import train
@@ -40,8 +41,8 @@ class Toy(RecurrentCaptioner):
         total = self.decay * cache["sum"] + words
         return ops.tanh(total), {"sum": total}
 
-    def predict(self, context, words, outputs, training=False):
-        return self.head(outputs)
+    def predict(self, context, words, outputs, training=False, packing=None):
+        return on_words(self.head, outputs, packing)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""XLA compiles the gradients of ExpansionNet and HIP, and computes what TensorFlow computes.
+"""XLA compiles the gradients of three systems, and computes what TensorFlow computes.
 
 `layers/loops_test.py` and `training/task_test.py` compile recurrent systems.
 """
@@ -13,7 +13,7 @@ from tfcap.objectives import losses
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["expansionnet", "hip"])
+@pytest.mark.parametrize("name", ["expansionnet", "hip", "xtransformer"])
 def test_xla_gives_the_same_gradients(name, batch):
     model = make(name, seed=1)
     for layer in private_api.all_layers(model):

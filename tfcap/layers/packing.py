@@ -21,7 +21,7 @@ class Packing:
       length: number of positions of a row, T; None means the largest of `counts`.
 
     Attributes:
-      shape: N and T, a tuple.
+      shape: N and T, a tuple of numbers or scalar tensors.
 
     Example:
       >>> packing = Packing(tf.constant([1, 2]))

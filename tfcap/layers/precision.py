@@ -8,7 +8,8 @@ products in bfloat16 and all else in float32, as `torch.autocast` does, with the
 * A bias is added in the dtype of the product.
 * The result of the joint map of X-Linear attention, the largest tensor, stays in bfloat16.
 * The product that gives the logits is computed in float32. In bfloat16, one in ten captions of a
-  beam search would change. The two products of its gradient are in bfloat16, as all others.
+  beam search would change. The two products of its gradient are in bfloat16, except in loops over
+  words and in a tied head.
 * The weights of a mean over regions are rounded to bfloat16, which changes the mean by up to 0.2 %.
 
 On NVIDIA GPUs from the A100 on, TensorFlow computes products in float32 with 10 bits of mantissa

@@ -1,7 +1,7 @@
 """X-Linear attention (Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR 2020).
 
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
-D model width, H heads, d = D / H, e = middle width.
+D model width, H heads, d = D / H, e = middle width, P positions without padding (`Packing`).
 
 `XLinearAttention` computes equations 2 to 6 of the paper in the form of the released code: the
 query, key and value projections are split into heads and normalised per head. All heads share the

@@ -219,8 +219,8 @@ class Captioner(keras.Model):
           training: whether dropout is on.
 
         Returns:
-          Logits float32 [N, T, V]; `logits[:, t]` predicts `tokens[:, t + 1]`. In training, logits
-          after the end of a caption may be 0.
+          Logits float32 [N, T, V]; `logits[:, t]` predicts `tokens[:, t + 1]`. In training, those
+          after the end of a caption mean nothing.
         """
         raise NotImplementedError
 
@@ -275,7 +275,7 @@ class Captioner(keras.Model):
 
         Returns:
           Logits float32 [B, S, T, V] for V words of the vocabulary; `logits[:, :, t]` predicts
-          `tokens[:, :, t + 1]`.
+          `tokens[:, :, t + 1]`. In training, those after the end of a caption mean nothing.
         """
         return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
 
@@ -291,7 +291,7 @@ class Captioner(keras.Model):
 
         Returns:
           Logits float32 [B, S, T, V] for V words of the vocabulary; `logits[:, :, t]` predicts
-          `tokens[:, :, t + 1]`.
+          `tokens[:, :, t + 1]`. In training, those after the end of a caption mean nothing.
         """
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
@@ -306,7 +306,8 @@ class Captioner(keras.Model):
         Args:
           context: the result of `encode`, for B images.
           logits: logits float32 [B, S, T, V] of V words, at T positions of S captions of an image.
-          targets: ids of the correct words, int32 [B, S, T]; positions with 0 (PAD) do not count.
+          targets: ids of the correct words, int32 [B, S, T]; positions with 0 (PAD) do not count,
+            and their logits mean nothing.
 
         Returns:
           The loss, summed over all captions, a float32 scalar.
@@ -437,15 +438,16 @@ class RecurrentCaptioner(Captioner):
     ) -> tf.Tensor:
         """Computes the logits from the outputs of the recurrence: `head(head_dropout(outputs))`.
 
-        A subclass may override this method to read `words` and `context`, too.
+        A subclass may override this method to read `words` and `context`, too. In training it is
+        called with `packing`.
 
         Args:
           context: the result of `encode`; not used here.
           words: embedded words [N, T, W], T words of width W in each of N captions; not used here.
           outputs: outputs of `recur` [N, T, D], of width D.
           training: whether dropout is on.
-          packing: says which positions are words. Logits of padding are then 0, and take no time.
-            None computes all logits.
+          packing: says which positions are words, in training. The logits of padding, which take
+            no time then, do not depend on the image. None computes all logits.
 
         Returns:
           Logits float32 [N, T, V] for V words.
@@ -480,9 +482,9 @@ class RecurrentCaptioner(Captioner):
         )
         outputs = tf.transpose(outputs.stack(), (1, 0, 2))
         outputs.set_shape((tokens.shape[0], tokens.shape[1], self.output_width))
-        packing = None
-        if training and not in_xla():  # XLA knows no shapes that depend on numbers
-            packing = Packing(count_words(tokens), length)
+        if not training or in_xla():  # XLA knows no shapes that depend on numbers
+            return self.predict(context, words, outputs, training)
+        packing = Packing(count_positions(tokens), length)
         return self.predict(context, words, outputs, training, packing)
 
     def step(self, context, cache, tokens, index, training=False):
@@ -491,10 +493,10 @@ class RecurrentCaptioner(Captioner):
         return self.predict(context, words, output[:, None], training)[:, 0], cache
 
 
-def count_words(tokens: tf.Tensor) -> tf.Tensor:
-    """Counts the words of captions, the start mark included and the end mark not.
+def count_positions(tokens: tf.Tensor) -> tf.Tensor:
+    """Counts the positions of captions at which a word or the end mark is predicted.
 
-    These are the positions at which a word or the end mark is predicted.
+    These are the start mark and the words.
 
     Args:
       tokens: captions int32 [N, T]: BOS and words, then EOS if there is room, then PAD.

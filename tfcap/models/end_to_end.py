@@ -7,6 +7,7 @@ vocabulary.
 import keras
 
 from tfcap import private_api
+from tfcap.layers import precision
 from tfcap.layers.trees import is_seed
 from tfcap.models.captioner import Backbone, Captioner
 
@@ -59,8 +60,11 @@ class EndToEnd(Captioner):
         self.backbone.rounds = False
         self.width = captioner.width
         self.network.trainable = trainable
+        policy = keras.config.dtype_policy()
+        if isinstance(policy, precision.Products):
+            policy = "float32"  # training a backbone with products in bfloat16 was not tried
         for layer in private_api.all_layers(self.network):
-            layer.dtype_policy = keras.config.dtype_policy()
+            layer.dtype_policy = policy
         self.built = True
 
     def on_features(self) -> Captioner:

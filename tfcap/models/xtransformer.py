@@ -1,7 +1,7 @@
 """X-Transformer (Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR 2020).
 
 Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
-H heads, d = D / H, L decoder layers, V vocabulary.
+H heads, d = D / H, L decoder layers, V vocabulary, P positions without padding (`Packing`).
 
 The paper does not describe the architecture, so this module follows the released code. Two things
 differ; without dropout they do not change the result:
@@ -22,7 +22,7 @@ from tfcap.layers.packing import Packing
 from tfcap.layers.positions import add_words
 from tfcap.layers.trees import repeat
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import Captioner, count_words, register
+from tfcap.models.captioner import Captioner, count_positions, register
 from tfcap.private_api import in_xla
 
 
@@ -294,7 +294,7 @@ class XTransformer(Captioner):
         """Makes the packings of words by captions and by images; XLA knows no such shapes."""
         if in_xla():
             return None, None
-        counts = count_words(tokens)
+        counts = count_positions(tokens)
         by_image = ops.reshape(counts, (ops.shape(context["global"])[0], -1))
         return Packing(counts, length), Packing(ops.sum(by_image, axis=1))
 

@@ -275,7 +275,8 @@ def load_together(
     if len(sources) > 1 or any(member.backbone is not None for member in members):
         backbone = Backbones([_backbone_of(member) for member in members])
     captioners = [member.model for member in members]
-    model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble")
+    policy = first.model.dtype_policy
+    model = Ensemble(captioners, side_by_side=backbone is not None, name="ensemble", dtype=policy)
     return dataclasses.replace(
         first,
         model=model,
@@ -291,7 +292,8 @@ def _backbone_of(run: Run) -> Backbone:
     """Returns the backbone of one run: that trained with its captioner, or that of its data."""
     backbone = run.backbone
     if backbone is None:
-        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+        with precision.using(precision.of_frozen(run.model.dtype_policy)):
+            backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
     assert not isinstance(backbone, Backbones)  # which an ensemble has
     if isinstance(backbone, Detector):
         raise ValueError(

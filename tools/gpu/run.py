@@ -121,8 +121,9 @@ class Runner:
                 result["clocks"] = [clocks()]
                 with contextlib.suppress(BrokenPipeError):
                     print(file=process.stdin, flush=True)
-                for line in lines:
-                    result |= json.loads(line)
+                with contextlib.suppress(ValueError):  # the rest of a line of a killed work
+                    for line in lines:
+                        result |= json.loads(line)
                 result["clocks"].append(clocks())
                 self.signal(signal.SIGCONT)
         result["exit"] = process.wait()
@@ -200,13 +201,15 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     args.out.mkdir(parents=True, exist_ok=True)
     runner = Runner(args)
+    works = plan(args)
     signal.signal(signal.SIGTERM, runner.stop)
     timer = threading.Timer(args.seconds, runner.stop)
     timer.start()
-    works = plan(args)
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(runner.run, works))
-    timer.cancel()
+    try:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(runner.run, works))
+    finally:
+        timer.cancel()
     print(table(works, runner.results))
 
 
