@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import json
 import signal
-import sys
 
 import numpy as np
 import pytest
@@ -62,7 +61,6 @@ def test_the_detector_reads_one_picture(export):
     assert program.function(program.inputs).count > 0
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="run.py needs Python 3.11")
 def test_a_work_that_ends_without_a_time_is_named(run, tmp_path, capsys):
     entries = [{"name": name, "kind": "detect"} for name in "ab"]
     (tmp_path / "works.jsonl").write_text("\n".join(map(json.dumps, entries)))

@@ -92,8 +92,8 @@ class GeometricBias(common.Layer):
     c(m, n) are `relation_codes` of the regions m and n. Each head h has weights w_h and a bias b_h.
     The softmax of logits with this bias is the product of the geometric weights and the exponential
     of the other logits, as shares of their sum. Source: Herdade et al., "Image Captioning:
-    Transforming Objects into Words", NeurIPS 2019, equations 7 and 8. Everything is float32 but
-    its gradient, see `precision.float32_product`.
+    Transforming Objects into Words", NeurIPS 2019, equations 7 and 8. Everything is
+    float32. Only products of the gradient may be bfloat16, see `precision.float32_product`.
 
     Args:
       heads: number of attention heads, H.

@@ -3,7 +3,7 @@
 python tools/gpu/run.py WORKS OUT
 python tools/gpu/run.py WORKS OUT --released=CODE --seconds=545
 
-It needs Python 3.11 and JAX (tried with 0.11.2), and no TensorFlow. CODE holds clones of
+It needs JAX (tried with 0.11.2), and no TensorFlow. CODE holds clones of
 JDAI-CV/image-captioning (d39126d) and jchenghu/ExpansionNet_v2 (eb7f1c9), which need PyTorch,
 easydict and PyYAML.
 
@@ -108,7 +108,7 @@ class Runner:
                 stderr=log,
                 text=True,
                 env=os.environ | settings,
-                process_group=0,
+                start_new_session=True,
             )
             self.running.add(process)
             if self.over:  # the others have been killed already
