@@ -40,6 +40,15 @@ def test_a_java_that_does_not_run_is_skipped(java, monkeypatch, tmp_path):
         java_lib.find_java(broken)
 
 
+def test_the_version_of_a_java_is_asked_once(tmp_path):
+    path, starts = tmp_path / "java", tmp_path / "starts"
+    path.write_text(f"#!/bin/sh\necho >> {starts}\necho 'openjdk version \"17.0.1\"' >&2\n")
+    path.chmod(0o755)
+    for _ in range(2):
+        assert java_lib.find_java(path).version == 17
+    assert starts.read_text() == "\n"
+
+
 @pytest.mark.slow
 def test_a_hanging_command_is_ended_with_its_children(tmp_path):
     if os.name != "posix":

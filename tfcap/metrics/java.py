@@ -15,6 +15,7 @@ machines. This module avoids these failures:
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -125,8 +126,9 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
     raise JavaError(f"No Java that runs was found{tried}. {_INSTALL}")
 
 
+@functools.cache
 def _version(path: str) -> int:
-    """Returns the major version of a Java."""
+    """Returns the major version of a Java, which is started once for it in a process."""
     stderr = run([path, "-version"], timeout=30.0)[1]
     match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match or int(match[1]) < 8:
