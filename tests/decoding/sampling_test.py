@@ -43,6 +43,42 @@ def test_negative_draws_are_greedy():
     assert (tokens[1::3].numpy() != greedy.numpy()).any()
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_ended_captions_leave_the_loop(in_graph, monkeypatch):
+    """The others keep their image, cache, random numbers and words; steps have fewer rows."""
+    model, context, _ = worlds.random_world(4, images=3, length=8, end=-0.5)
+    draws = tf.where(tf.range(24)[:, None] % 8 == 0, -1.0, uniform(24, 8))  # some are greedy
+    options = searches.options(no_repeat_ngram=2, min_length=1)
+    rows = []
+    step = model.step
+
+    def counted(context, cache, tokens, index, training=False):
+        rows.append(len(tokens) if tf.executing_eagerly() else tokens.shape[0])
+        return step(context, cache, tokens, index, training)
+
+    monkeypatch.setattr(model, "step", counted)
+
+    def sample(drops_ended):
+        return sampling.sample(model, context, 8, draws, options, drops_ended=drops_ended)
+
+    run = tf.function(sample, autograph=False) if in_graph else sample
+    tokens, logps = run(False)
+    if in_graph:
+        assert rows == [24]
+    else:
+        assert rows == [24] * 8
+    rows.clear()
+    fewer, their_logps = run(True)
+    np.testing.assert_array_equal(fewer, tokens)
+    np.testing.assert_allclose(their_logps, logps, rtol=0, atol=1e-6)
+    running = 24 - np.cumsum(np.sum(tokens.numpy() == EOS, 0))
+    expected = [24]
+    for now in running[:-1]:
+        expected.append(int(now) if 4 * now <= 3 * expected[-1] else expected[-1])
+    assert len(set(expected)) > 2
+    assert rows == ([None] if in_graph else expected)
+
+
 @pytest.mark.parametrize("size", [5, 6, 9, 10, 63, 64, 65])
 def test_extreme_draws_give_possible_words(size):
     """0 is the first possible word, the last number below 1 the last: never an impossible one."""

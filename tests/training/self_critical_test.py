@@ -14,6 +14,7 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.decoding.scores import word_log_probs
+from tfcap.ids import EOS
 from tfcap.objectives import rewards
 from tfcap.training import distribution
 from tfcap.training.self_critical import Samples, SelfCriticalTask
@@ -188,6 +189,22 @@ def test_samples_depend_on_seed_step_and_replica(table, batch):
     both = strategy.experimental_local_results(strategy.run(run))
     np.testing.assert_array_equal(both[0], first)
     assert (both[1].numpy() != first).any()
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_ended_samples_leave_the_loop(xla, table, model, batch, monkeypatch):
+    """XLA has one shape only."""
+    task, _ = make(table, batch, samples=50, baseline="greedy")
+    task.xla = xla
+    rows = []
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *args: rows.append(len(args[2])) or step(*args))
+    numbers = tf.random.stateless_uniform([2, 50, LENGTH], (1, 2))
+    tokens = task.draw(model, model.encode(batch), numbers).tokens
+    running = 1 + np.sum(tokens[..., 1] != EOS, where=tokens[..., 1] != 0)
+    assert running < 75
+    assert rows[:2] == [102, 102]
+    assert (rows[2] == 102) is xla
 
 
 def test_metrics_equal_values_by_hand(table, batch):

@@ -5,6 +5,7 @@ vocabulary.
 """
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -12,7 +13,7 @@ from tfcap.decoding.constraints import NEVER, apply_constraints, log_probs, top_
 from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
-from tfcap.layers.trees import Tree, put, repeat
+from tfcap.layers.trees import Tree, put, repeat, take
 from tfcap.models.captioner import Captioner
 
 
@@ -23,6 +24,7 @@ def sample(
     draws: tf.Tensor | None = None,
     options: Options = UNCONSTRAINED,
     training: bool = False,
+    drops_ended: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes captions greedily, or draws them from the model's distribution.
 
@@ -42,6 +44,8 @@ def sample(
         search have no effect. `temperature`, `top_k` and `top_p` apply after the constraints, in
         this order. The default excludes no word.
       training: whether dropout is on.
+      drops_ended: whether captions that have ended leave the loop, so that later words take less
+        time. The captions are the same. It needs shapes that change, so XLA cannot compile it.
 
     Returns:
       The tokens of the captions, int32 [N, T], PAD after the end mark; and the natural
@@ -55,39 +59,93 @@ def sample(
         group = tf.shape(draws)[0] // rows
         cache = repeat(cache, group)
         rows = tf.shape(draws)[0]
+    state = _Running(tf.fill([rows], BOS), tf.fill([rows], False), cache)
+    if drops_ended:
+        state = state._replace(rows=tf.range(rows), context=context)
 
-    def body(index, words, ended, tokens, logps, cache):
-        logits, cache = model.step(context, cache, words, index, training)
+    def body(index, tokens, logps, state):
+        images = state.context if drops_ended else context
+        logits, cache = model.step(images, state.cache, state.words, index, training)
         unconstrained = log_probs(logits)
-        logp = apply_constraints(unconstrained, tokens, index, options)
+        logp = apply_constraints(unconstrained, state.of(tokens), index, options)
         words = tf.argmax(logp, -1, tf.int32)
         if draws is not None:
-            now = draws[:, index]
+            now = state.of(draws[:, index])
             tempered = tf.stop_gradient(logp) / options.temperature
             words = tf.where(now < 0, words, _draw(top_k_top_p_filter(tempered, options), now))
         if logp is not unconstrained:
             words = tf.where(tf.reduce_max(logp, -1) > NEVER / 2, words, EOS)
-        words = tf.where(ended, PAD, words)
-        logp = tf.where(ended, 0.0, tf.gather(logp, words, batch_dims=1))
-        tokens = put(tokens, words[:, None], index, axis=1)
-        logps = put(logps, logp[:, None], index, axis=1)
-        return index + 1, words, ended | (words == EOS), tokens, logps, cache
+        words = tf.where(state.ended, PAD, words)
+        logp = tf.where(state.ended, 0.0, tf.gather(logp, words, batch_dims=1))
+        tokens = put(tokens, state.of_all(words, rows)[:, None], index, axis=1)
+        logps = put(logps, state.of_all(logp, rows)[:, None], index, axis=1)
+        ended = state.ended | (words == EOS)
+        state = state._replace(words=words, ended=ended, cache=cache)
+        return index + 1, tokens, logps, state.without_ended() if drops_ended else state
 
-    _, _, _, tokens, logps, _ = loop(
-        lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
+    start = (
+        tf.constant(0),
+        tf.zeros([rows, max_length], tf.int32),
+        tf.zeros([rows, max_length]),
+        state,
+    )
+    *shapes, changing = tf.nest.map_structure(lambda leaf: leaf.shape, start)
+    changing = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), state)
+    _, tokens, logps, _ = loop(
+        lambda index, tokens, logps, state: (index < max_length) & ~tf.reduce_all(state.ended),
         body,
-        (
-            tf.constant(0),
-            tf.fill([rows], BOS),
-            tf.fill([rows], False),
-            tf.zeros([rows, max_length], tf.int32),
-            tf.zeros([rows, max_length]),
-            cache,
-        ),
+        start,
         gradient=training,
         maximum_iterations=max_length,
+        shape_invariants=(*shapes, changing) if drops_ended else None,
     )
     return tokens, logps
+
+
+class _Running(NamedTuple):
+    """What the loop of `sample` keeps of M captions: of all N, or of those that it still computes.
+
+    Attributes:
+      words: int32 [M], the last word of each caption.
+      ended: bool [M], whether the caption has its end mark.
+      cache: the cache of the model, every leaf [M, ...].
+      rows: int32 [M], which of the N captions these are; `()` if they are all.
+      context: the images, as `model.encode` returns them: B, or one for each caption after some
+        captions have left the loop; `()` if `rows` is.
+    """
+
+    words: tf.Tensor
+    ended: tf.Tensor
+    cache: Tree
+    rows: tf.Tensor | tuple[()] = ()
+    context: Tree = ()
+
+    def of(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the rows [M, ...] of these captions, from the rows `x` [N, ...] of all."""
+        return x if isinstance(self.rows, tuple) else tf.gather(x, self.rows)
+
+    def of_all(self, x: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        """Returns rows [N] of all N = `count` captions, with 0 for those not in `x` [M]."""
+        if isinstance(self.rows, tuple):
+            return x
+        return tf.scatter_nd(self.rows[:, None], x, [count])
+
+    def without_ended(self) -> "_Running":
+        """Drops the captions that have ended, if they are at least a quarter of these.
+
+        To copy what is left takes time, so it is not done for every caption.
+        """
+        size = tf.size(self.ended)
+        running = tf.where(~self.ended)[:, 0]
+        images = tf.shape(tf.nest.flatten(self.context)[0])[0]
+
+        def dropped():
+            context = take(self.context, tf.cast(running, tf.int32) // (size // images))
+            left = (self.words, self.ended, self.cache, self.rows)
+            words, ended, cache, rows = take(left, running)
+            return _Running(words, ended, cache, rows, context)
+
+        return tf.cond(4 * tf.size(running) <= 3 * size, dropped, lambda: self)
 
 
 def _draw(logits, draws):

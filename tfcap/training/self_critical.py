@@ -248,7 +248,10 @@ class SelfCriticalTask(CaptionTask):
         length = self.task_config.max_length
         shape = tf.shape(numbers)
         rows = tf.reshape(numbers, (-1, length))
-        tokens, logps = sample(model, context, length, rows, training=training)
+        drops_ended = not (training or self.xla)
+        tokens, logps = sample(
+            model, context, length, rows, training=training, drops_ended=drops_ended
+        )
         return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
     def with_advantages(self, draws: Draws, batch: dict[str, tf.Tensor]) -> Samples:
