@@ -358,7 +358,7 @@ def _quoted(texts: Iterable[str]) -> str:
 
 
 def _backbone(fingerprint: Mapping[str, Any], directory: str) -> Iterator[Finding]:
-    from tfcap.backbones.backbone import checked_weights
+    from tfcap.backbones.saved import checked_weights
 
     made_by = fingerprint.get("backbone")
     if made_by is None:

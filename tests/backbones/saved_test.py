@@ -37,3 +37,18 @@ def test_the_digest_of_a_preset_is_that_of_all_its_files(tmp_path):
     (run / "backbone.preset" / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="are not those that made the features"):
         saved.checked_weights(made_by, run)
+
+
+def test_the_check_beside_a_block_wins_over_an_error_in_it(network, tmp_path):
+    name, digest = saved.save(network, tmp_path, None)
+    made_by = {"weights": name, "weights_sha256": digest.sha256}
+    with saved.checked_beside(made_by, tmp_path) as path:
+        assert path == str(tmp_path / name)
+    (tmp_path / name).write_bytes(b"wrong")
+    with pytest.raises(ValueError, match="are not those that made the features"):
+        with saved.checked_beside(made_by, tmp_path):
+            raise OSError("no HDF5 file")
+    (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match="are missing"):
+        with saved.checked_beside(made_by, tmp_path):
+            raise AssertionError("the block must not run")

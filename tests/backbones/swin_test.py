@@ -182,3 +182,14 @@ def test_drop_path(backbone, pixels):
     values, counts = np.unique(sums[:, 0].round(3), return_counts=True)
     np.testing.assert_allclose(values, [0, 1.333, 13.333, 14.667], atol=1e-3)
     np.testing.assert_allclose(counts / 400, [1 / 16, 3 / 16, 3 / 16, 9 / 16], atol=0.06)
+
+
+def test_blocks_of_a_kind_are_one_function_of_the_graph(backbone, pixels):
+    """TensorFlow would prepare the graph of an inlined function for each block."""
+    graph = tf.function(backbone.features).get_concrete_function(pixels).graph.as_graph_def()
+    calls = [node for node in graph.node if "PartitionedCall" in node.op]
+    kinds = {node.attr["f"].func.name for node in calls}
+    blocks = [layer for layer in backbone.model.layers if isinstance(layer, swin.Block)]
+    assert len(calls) == len(blocks) == 7 and len(kinds) == 5
+    functions = {function.signature.name: function for function in graph.library.function}
+    assert all(functions[kind].attr["_noinline"].b for kind in kinds)

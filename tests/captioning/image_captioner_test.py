@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -28,6 +29,34 @@ def test_captions_come_in_order_and_do_not_depend_on_the_batch_size(captioner, p
         assert scores == pytest.approx(single[path][1], abs=1e-5)
         assert len(result) == 2 and scores == sorted(scores, reverse=True)
     assert captioner([]) == []
+
+
+def test_the_search_becomes_ready_beside_the_features_of_the_first_picture(captioner, pictures):
+    first = captioner.with_decoding("beam=2")
+    search, threads = first.runtime._search, []
+
+    def noted(*inputs):
+        threads.append(threading.current_thread())
+        return search(*inputs)
+
+    first.runtime._search = noted
+    caption = first(pictures[0])
+    assert caption.score == captioner.with_decoding("beam=2")([pictures[0]] * 2)[0].score
+    assert len(set(threads)) == 2 and threads[1] is threading.current_thread()
+    assert not threads[0].is_alive() and search.experimental_get_tracing_count() == 1
+    first(pictures[0])
+    assert len(threads) == 3
+
+
+def test_an_error_of_the_thread_surfaces(captioner, pictures):
+    first = captioner.with_decoding("beam=2")
+
+    def failing(*_):
+        raise RuntimeError("in the thread")
+
+    first.runtime._search = failing
+    with pytest.raises(RuntimeError, match="in the thread"):
+        first(pictures[0])
 
 
 def test_a_bad_picture_does_not_stop_the_stream(captioner, pictures, bad):

@@ -89,6 +89,7 @@ def test_every_orientation_of_a_jpeg_is_turned_upright(number, order, decode):
     assert upright.dtype == tf.uint8 and upright.shape == (HEIGHT, WIDTH, 3)
     assert np.abs(upright.numpy().astype(int) - _scene()).mean() < 2
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), upright)  # eagerly
+    np.testing.assert_array_equal(pictures.read(content), upright)
 
 
 @pytest.mark.parametrize("order", "<>")

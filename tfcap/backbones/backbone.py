@@ -16,7 +16,7 @@ from tfcap import files
 from tfcap.backbones import DETECTOR, detector, is_hub
 from tfcap.backbones.network import Call
 from tfcap.backbones.networks import build
-from tfcap.backbones.saved import Digest, checked_weights
+from tfcap.backbones.saved import Digest, checked_beside
 from tfcap.data import pictures, record
 
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
@@ -169,8 +169,10 @@ class Backbone(tf.Module):
                 "picture into the same features. Give features in place of pictures, or prepare "
                 "again with a backbone."
             )
-        path = checked_weights(entry, data_dir)
-        with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
+        with (
+            checked_beside(entry, data_dir) as path,
+            contextlib.nullcontext() if path is None else files.local_copy(path) as local,
+        ):
             if entry["name"] == DETECTOR:
                 return detector.load(local or "")
             backbone = cls(

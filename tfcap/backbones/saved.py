@@ -6,10 +6,12 @@ dataset.json has the SHA-256 of the file, or of every file in the directory. A c
 weights that a pip package contains. Its entry has the SHA-256 of the file in the package instead.
 """
 
+import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 from tfcap import files
@@ -145,3 +147,31 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
             "that in dataset.json. Copy the original weights there, or prepare the data again."
         )
     return path
+
+
+@contextlib.contextmanager
+def checked_beside(
+    entry: Mapping[str, Any], directory: str | os.PathLike
+) -> Iterator[str | None]:
+    """Yields the result of `checked_weights`; another thread checks a file during the `with` block.
+
+    The SHA-256 of the largest weights takes half a second. If the check fails, the end of the block
+    raises its error, also in place of an error in the block.
+
+    Args:
+      entry: as in `checked_weights`.
+      directory: as in `checked_weights`.
+
+    Raises:
+      ValueError: as in `checked_weights`.
+    """
+    path = os.path.join(directory, os.path.basename(entry["weights"] or ""))
+    if not files.is_file(path):
+        yield checked_weights(entry, directory)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(checked_weights, entry, directory)
+        try:
+            yield path
+        finally:
+            checked.result()

@@ -153,7 +153,12 @@ class Block(keras.layers.Layer):
             norm.build((None, width))
         self.path_1 = Dropout(rate, name="path_1")
         self.path_2 = Dropout(rate, name="path_2")
-        self.traced = tf.function(self._with_parameters, autograph=False)
+        # Not inlined: TensorFlow prepares the graph once for all blocks of a kind, and not for each.
+        self.traced = tf.function(
+            self._with_parameters,
+            autograph=False,
+            experimental_attributes={"_noinline": True},
+        )
         self.built = True
 
     def compute_output_shape(self, shape):

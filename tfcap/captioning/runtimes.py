@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -147,6 +148,7 @@ class TrainedRun:
         self.regions = min(regions, self.server.max_regions or regions)
         self._extract = _traced(self._features_of)
         self._search = _traced(self.server.from_regions)
+        self._search_is_ready = False
         self._scorer: PairScorer | None = None
         self._scoring = threading.Lock()  # the scorer holds the texts of one call
 
@@ -194,6 +196,7 @@ class TrainedRun:
             server.confidence,
         )
         other._search = _traced(other.server.from_regions)
+        other._search_is_ready = False
         return other
 
     def prepare(self, content: Content) -> tf.Tensor:
@@ -257,8 +260,12 @@ class TrainedRun:
 
     def caption(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int]) -> CaptionedBatch:
         """Captions a batch of prepared pictures, see `Runtime.caption`."""
-        features, boxes = self._extract(tf.stack(prepared))
-        results = dict(self._search(features, tf.constant(seeds, tf.int64), boxes))
+        images, seed = tf.stack(prepared), tf.constant(seeds, tf.int64)
+        if len(prepared) == 1 and not self._search_is_ready:
+            features, boxes = self._first_features(images, seed)
+        else:
+            features, boxes = self._extract(images)
+        results = dict(self._search(features, seed, boxes))
         if self.run.vocab.joins:
             results["captions"] = self.run.vocab.detokenize(results["tokens"], joined=False)
         batch = _batch(results, _refusals(results))._replace(features=features, boxes=boxes)
@@ -278,6 +285,24 @@ class TrainedRun:
             log_probs=moved(batch.log_probs),
             confidences=batch.confidences and moved(batch.confidences),
         )
+
+    def _first_features(
+        self, images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Extracts the features of one picture, while another thread makes the search ready.
+
+        To trace and prepare the search takes as long as to prepare and run a large backbone. The
+        thread searches in features of zeros, and the result is not used.
+        """
+        self._search_is_ready = True
+        features, boxes = self._extract.get_concrete_function(images).structured_outputs
+        if boxes is not None or not features.shape.is_fully_defined():
+            return self._extract(images)  # a detector: the number of regions is not known before
+        with ThreadPoolExecutor(1) as pool:
+            search = pool.submit(self._search, tf.zeros(features.shape), seed, None)
+            result = self._extract(images)
+            search.result()
+        return result
 
     def shown(self, caption: str) -> str:
         """Returns a caption as people write it, see `Runtime.shown`."""

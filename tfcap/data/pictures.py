@@ -85,12 +85,7 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
                     lambda: _decoded(image_bytes, 0)[..., :3],
                 ),
                 (_is("GIF", image_bytes), lambda: _first_frame(image_bytes)),
-                # As Pillow and browsers decode. The transform that decode_image takes is less
-                # exact.
-                (
-                    _is("JPEG", image_bytes),
-                    lambda: tf.io.decode_jpeg(image_bytes, 3, dct_method="INTEGER_ACCURATE"),
-                ),
+                (_is("JPEG", image_bytes), lambda: _decoded_jpeg(image_bytes)),
             ],
             default=lambda: _decoded(image_bytes, 3),
         )
@@ -117,9 +112,20 @@ def read(content: bytes) -> np.ndarray:
     """
     content = readable(content)
     try:
+        if content.startswith(_KINDS["JPEG"][0]):
+            return _read_jpeg(content).numpy()
         return decode(tf.constant(content)).numpy()
     except tf.errors.InvalidArgumentError:
         raise ValueError(refusal(content)) from None
+
+
+def _read_jpeg(content: bytes) -> tf.Tensor:
+    """Does what `decode` does for a JPEG file, without a graph: tracing it takes 0.4 s."""
+    image = _decoded_jpeg(content)
+    if b"Exif" not in content:
+        return image
+    number = _read_orientation.python_function(tf.constant(content), tf.constant(0, tf.int64))
+    return _turn(image, number) if number > 1 else image
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
@@ -393,6 +399,11 @@ def _read_orientation(image_bytes: tf.Tensor, container: tf.Tensor) -> tf.Tensor
         data = tf.io.decode_raw(image_bytes, tf.uint8)
         start, end = _find_exif(data, container)
         return tf.cond(start > 0, lambda: _tag(data, start, end), lambda: tf.constant(1, tf.int64))
+
+
+def _decoded_jpeg(image_bytes: tf.Tensor | bytes) -> tf.Tensor:
+    """Decodes as Pillow and browsers do; the transform that `decode_image` takes is less exact."""
+    return tf.io.decode_jpeg(image_bytes, 3, dct_method="INTEGER_ACCURATE")
 
 
 def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
