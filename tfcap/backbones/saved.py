@@ -150,9 +150,7 @@ def checked_weights(entry: Mapping[str, Any], directory: str | os.PathLike) -> s
 
 
 @contextlib.contextmanager
-def checked_beside(
-    entry: Mapping[str, Any], directory: str | os.PathLike
-) -> Iterator[str | None]:
+def checked_beside(entry: Mapping[str, Any], directory: str | os.PathLike) -> Iterator[str | None]:
     """Yields the result of `checked_weights`; another thread checks a file during the `with` block.
 
     The SHA-256 of the largest weights takes half a second. If the check fails, the end of the block

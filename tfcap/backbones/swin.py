@@ -153,7 +153,7 @@ class Block(keras.layers.Layer):
             norm.build((None, width))
         self.path_1 = Dropout(rate, name="path_1")
         self.path_2 = Dropout(rate, name="path_2")
-        # Not inlined: TensorFlow prepares the graph once for all blocks of a kind, and not for each.
+        # Not inlined: TensorFlow prepares one graph for all blocks of a kind, and not one for each.
         self.traced = tf.function(
             self._with_parameters,
             autograph=False,
