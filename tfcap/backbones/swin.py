@@ -24,7 +24,7 @@ from keras import ops
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
-from tfcap.layers.trees import is_seed
+from tfcap.layers.trees import is_portable, is_seed
 
 PREFIX = "swin_transf."  # that names of tensors have in a file of ExpansionNet v2
 DROP_PATH = 0.1  # of the last block, in the training of ExpansionNet v2; Swin's own is 0.2 to 0.5
@@ -174,7 +174,8 @@ class Block(keras.layers.Layer):
         Returns:
           The new cells [B, G, G, C].
         """
-        if training or tf.executing_eagerly():
+        # LiteRT has no calls of functions.
+        if training or tf.executing_eagerly() or is_portable():
             return self._compute(x, training)
         return self.traced(x, [tf.convert_to_tensor(v.value) for v in self._parameters()])
 

@@ -31,6 +31,11 @@ def without_slice_updates() -> Iterator[None]:
         _WITHOUT_UPDATES.reset(token)
 
 
+def is_portable() -> bool:
+    """True inside `without_slice_updates`, in graphs for LiteRT and ONNX."""
+    return _WITHOUT_UPDATES.get()
+
+
 def repeat(tree: Tree, times: int) -> Tree:
     """Repeats each row of all tensors in a nest; the copies of a row stand next to each other.
 
