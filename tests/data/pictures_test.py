@@ -80,6 +80,11 @@ def _with_exif(exif, jpeg=None, before=b"", after=b""):
     return jpeg[:2] + before + _segment(0xFFE1, b"Exif\0\0" + exif) + after + jpeg[2:]
 
 
+def test_a_jpeg_without_exif_is_read_as_a_graph_decodes_it(decode):
+    content = _jpeg(_stored(_scene(), 1))
+    np.testing.assert_array_equal(pictures.read(content), decode(tf.constant(content)))
+
+
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("number", range(1, 9))
 def test_every_orientation_of_a_jpeg_is_turned_upright(number, order, decode):
