@@ -174,9 +174,10 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
 
 
-def test_the_joint_map_is_the_same_where_the_graph_does_not_know_the_number_of_keys():
-    queries, keys = (tf.random.stateless_normal((2, 1, size, 4), (1, size)) for size in (3, 50))
-    joint = xlinear.JointMap(depth=4, middle=40)
+@pytest.mark.parametrize("depth", [4, xlinear.NARROW + 1])
+def test_the_joint_map_is_the_same_where_the_graph_does_not_know_the_number_of_keys(depth):
+    queries, keys = (tf.random.stateless_normal((2, 1, size, depth), (1, size)) for size in (3, 50))
+    joint = xlinear.JointMap(depth=depth, middle=40)
     known = joint(queries, keys)  # more keys than 40: queries are multiplied by the weight first
-    unknown = tf.function(joint, input_signature=[tf.TensorSpec((2, 1, None, 4))] * 2)
+    unknown = tf.function(joint, input_signature=[tf.TensorSpec((2, 1, None, depth))] * 2)
     np.testing.assert_allclose(unknown(queries, keys), known, atol=1e-5)
