@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import numbered
 from helpers.numbered import IMAGES, VAL, WIDTH, make_records, words_of
 
-from tfcap.data import pipeline
+from tfcap.data import pipeline, prepared
 from tfcap.data.prepared import PreparedData, write_fingerprint
 from tfcap.data.record import Record
 from tfcap.ids import BOS, PAD
@@ -68,6 +68,12 @@ def test_batch_belongs_together(data, stream):
             for sentence in sentences(data, batch)[row]:
                 assert sentence.startswith(f"image {words_of(image)} caption ")
         assert batch["features"].dtype == np.float32 and batch["tokens"].dtype == np.int32
+
+
+def test_a_large_split_is_read_from_files_and_not_kept(data, stream, monkeypatch):
+    monkeypatch.setattr(prepared, "IN_MEMORY", 0)
+    monkeypatch.setattr(PreparedData, "all_examples", None)
+    assert same(training(data, 15), stream)
 
 
 def test_epoch_is_a_permutation(stream):

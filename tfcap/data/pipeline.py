@@ -242,7 +242,7 @@ class _Assembler:
         # than carrying them through the parallel reads.
         rows_alone = tf.autograph.experimental.do_not_convert(lambda _, rows: rows)
         positions = keys.map(rows_alone).unbatch()
-        serialized = self.data.examples(self.options.split, positions)
+        serialized = self.data.examples(self.options.split, positions, again=self.captions_needed)
         serialized = serialized.batch(self.options.batch_size, True)
 
         @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow

@@ -31,6 +31,7 @@ VOCABULARY = "vocab.txt"
 FORMAT = 1
 DEFAULT_DIRECTORY = os.path.join("data", "shapes")  # the built-in shapes, made on first use
 CLIPS_DIRECTORY = os.path.join("data", "moving_shapes")  # the built-in clips, made on first use
+IN_MEMORY = 1 << 26  # bytes of the largest split that training keeps in memory
 _BATCH = 256
 
 
@@ -389,13 +390,17 @@ class PreparedData:
         """
         return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
 
-    def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
+    def examples(
+        self, split: str, indices: tf.data.Dataset, again: bool = False
+    ) -> tf.data.Dataset:
         """Reads records of a split.
 
         Args:
           split: name of the split.
           indices: a dataset of positions int64 [] in the index of the split. The records come in
             this order.
+          again: whether the records are read many times. A split of at most `IN_MEMORY` bytes then
+            stays in memory: to open a file for each record takes longer.
 
         Returns:
           A dataset of records, each a serialized `tf.train.Example`, string [].
@@ -405,6 +410,14 @@ class PreparedData:
         """
         self.check_split(split)
         index = self.index(split)
+        if again and sum(map(files.size, self.shard_paths(split))) <= IN_MEMORY:
+
+            @tf.autograph.experimental.do_not_convert
+            def choose(records: tf.Tensor) -> tf.data.Dataset:
+                return indices.map(lambda position: tf.gather(records, position))
+
+            everything = self.all_examples(split).batch(len(index.id), drop_remainder=True)
+            return without_tuning(everything.flat_map(choose))
         paths = tf.constant(self.shard_paths(split), tf.string)
         shards = tf.constant(index.shard)
         offsets = tf.constant(index.offset)
