@@ -219,3 +219,20 @@ def test_gpus_that_tensorflow_does_not_use_are_named(tmp_path, monkeypatch):
     assert gpus.unused_gpus(1) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.unused_gpus(0) == ""
+
+
+@pytest.mark.slow
+def test_keras_is_imported_without_libraries_that_no_command_uses():
+    program = """
+import sys
+from tfcap import cli
+unused = ("matplotlib", "pandas", "sklearn")
+def work():
+    import official.core, tensorflow, tf_keras
+    assert "keras" in sys.modules and not set(unused) & set(sys.modules), sys.modules.keys()
+    for name in unused:
+        __import__(name)
+cli.run(work)
+"""
+    done = commands.python("-c", program)
+    assert done.returncode == 0, done.stderr

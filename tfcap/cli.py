@@ -18,12 +18,15 @@ Exit codes:
 import dataclasses
 import errno
 import importlib
+import importlib.abc
+import importlib.util
 import inspect
 import os
 import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -70,6 +73,9 @@ def run(main: Callable[..., None]) -> None:
         if module.startswith("tfcap."):
             flags.adopt_module_key_flags(sys.modules[module])
 
+    if "keras" not in sys.modules:
+        sys.meta_path.insert(0, _KerasAlone())
+
     def call(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
             logging.set_verbosity(logging.WARNING)
@@ -98,6 +104,39 @@ def run(main: Callable[..., None]) -> None:
             sys.stdout.flush()
         except OSError:  # told already; Python would try again at the end, and tell it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _KerasAlone(importlib.abc.MetaPathFinder):
+    """Imports Keras as if libraries were not installed that it imports wherever they are.
+
+    No command uses them through Keras. To import them takes a second and 130 MB. Other modules can
+    import them.
+    """
+
+    _UNUSED = ("matplotlib", "pandas", "sklearn")
+
+    def find_spec(self, name, path, target=None):
+        """Finds Keras, also the older one that TF Model Garden imports."""
+        if name not in ("keras", "tf_keras"):
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        sys.meta_path.insert(0, self)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def without_unused(module: ModuleType) -> None:
+            hidden = [unused for unused in self._UNUSED if unused not in sys.modules]
+            sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+            try:
+                execute(module)
+            finally:
+                for unused in hidden:
+                    del sys.modules[unused]
+
+        spec.loader.exec_module = without_unused  # type: ignore[method-assign]
+        return spec
 
 
 def _import(module: str) -> None:
