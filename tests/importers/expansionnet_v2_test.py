@@ -16,6 +16,7 @@ from tfcap import evaluate as evaluate_command
 from tfcap import models, runs
 from tfcap import prepare as prepare_command
 from tfcap.backbones import swin
+from tfcap.export import export
 from tfcap.importers import systems
 from tfcap.importers.convert import convert
 from tfcap.serving import saved_model
@@ -103,6 +104,13 @@ def test_bfloat16_reaches_the_backbone(run, arrays, members):
     assert {variable.dtype for variable in backbone.model.weights} == {"bfloat16", "float32"}
     features = backbone.extract(tf.constant(arrays["in/pixels"], tf.float32))
     assert 1e-3 < np.abs(features - arrays["out/swin"]).mean() < 0.03
+
+
+def test_a_litert_export_has_the_captions_of_the_run(run, pictures, tmp_path):
+    folder = str(tmp_path / "portable")
+    export(model_dir=run, export_dir=folder, format="litert", weights="float32")
+    expected, found = (tfcap.load(path)(pictures) for path in (run, folder))
+    assert [str(caption) for caption in found] == [str(caption) for caption in expected]
 
 
 def test_a_savedmodel_has_the_released_captions_and_scores(run, cfg, arrays, pictures, tmp_path):

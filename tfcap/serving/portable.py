@@ -275,8 +275,9 @@ def _cannot_resize(backbone: Backbone | Backbones, format: str) -> str:
 
 
 def _regions(run: Run, served: CaptionServer) -> int | None:
-    """The largest number of regions of the prepared data that the model reads."""
-    return min(run.fingerprint["features"]["max_regions"], served.max_regions or 1 << 30)
+    """The largest number of regions that the model reads; None if a converted run states none."""
+    limits = (run.fingerprint["features"].get("max_regions"), served.max_regions)
+    return min((limit for limit in limits if limit), default=None)
 
 
 def _write_model(
