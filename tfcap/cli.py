@@ -19,7 +19,7 @@ import dataclasses
 import errno
 import importlib
 import importlib.abc
-import importlib.util
+import importlib.machinery
 import inspect
 import os
 import re
@@ -73,14 +73,13 @@ def run(main: Callable[..., None]) -> None:
         if module.startswith("tfcap."):
             flags.adopt_module_key_flags(sys.modules[module])
 
-    if "keras" not in sys.modules:
-        sys.meta_path.insert(0, _KerasAlone())
-
     def call(argv: list[str]) -> None:
         if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
             logging.set_verbosity(logging.WARNING)
         for module in flags.FLAGS["import"].value:
             _import(module)
+        if not flags.FLAGS["import"].value and "keras" not in sys.modules:
+            sys.meta_path.insert(0, _KerasAlone())
         if inspect.signature(main).parameters:
             main(argv)
         elif argv[1:]:
@@ -109,8 +108,8 @@ def run(main: Callable[..., None]) -> None:
 class _KerasAlone(importlib.abc.MetaPathFinder):
     """Imports Keras as if libraries were not installed that it imports wherever they are.
 
-    No command uses them through Keras. To import them takes a second and 130 MB. Other modules can
-    import them.
+    No command uses them through Keras, but a module that `--import` names may. To import them takes
+    a second and 130 MB. Other modules than Keras can import them.
     """
 
     _UNUSED = ("matplotlib", "pandas", "sklearn")
@@ -119,9 +118,7 @@ class _KerasAlone(importlib.abc.MetaPathFinder):
         """Finds Keras, also the older one that TF Model Garden imports."""
         if name not in ("keras", "tf_keras"):
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        sys.meta_path.insert(0, self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
@@ -133,7 +130,7 @@ class _KerasAlone(importlib.abc.MetaPathFinder):
                 execute(module)
             finally:
                 for unused in hidden:
-                    del sys.modules[unused]
+                    sys.modules.pop(unused, None)
 
         spec.loader.exec_module = without_unused  # type: ignore[method-assign]
         return spec

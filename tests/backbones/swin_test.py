@@ -193,6 +193,6 @@ def test_blocks_of_a_kind_are_one_function_of_the_graph(backbone, pixels):
     assert len(calls) == len(blocks) == 7 and len(kinds) == 5
     functions = {function.signature.name: function for function in graph.library.function}
     assert all(functions[kind].attr["_noinline"].b for kind in kinds)
-    with trees.without_slice_updates():  # LiteRT has no calls of functions
+    with trees.portable_graphs():  # LiteRT has no calls of functions
         portable = tf.function(backbone.features).get_concrete_function(pixels).graph
     assert not [op for op in portable.get_operations() if "PartitionedCall" in op.type]

@@ -41,22 +41,12 @@ def test_the_search_becomes_ready_beside_the_features_of_the_first_picture(capti
 
     first.runtime._search = noted
     caption = first(pictures[0])
-    assert caption.score == captioner.with_decoding("beam=2")([pictures[0]] * 2)[0].score
+    other = captioner.with_decoding("beam=2")([pictures[0]] * 2)[0]
+    assert (caption.text, caption.score) == (other.text, pytest.approx(other.score, abs=1e-5))
     assert len(set(threads)) == 2 and threads[1] is threading.current_thread()
     assert not threads[0].is_alive() and search.experimental_get_tracing_count() == 1
     first(pictures[0])
     assert len(threads) == 3
-
-
-def test_an_error_of_the_thread_surfaces(captioner, pictures):
-    first = captioner.with_decoding("beam=2")
-
-    def failing(*_):
-        raise RuntimeError("in the thread")
-
-    first.runtime._search = failing
-    with pytest.raises(RuntimeError, match="in the thread"):
-        first(pictures[0])
 
 
 def test_a_bad_picture_does_not_stop_the_stream(captioner, pictures, bad):

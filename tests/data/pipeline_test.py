@@ -1,6 +1,7 @@
 """Batches: exact order, exact resume, exact shapes."""
 
 import itertools
+import pathlib
 import shutil
 
 import numpy as np
@@ -68,6 +69,17 @@ def test_batch_belongs_together(data, stream):
             for sentence in sentences(data, batch)[row]:
                 assert sentence.startswith(f"image {words_of(image)} caption ")
         assert batch["features"].dtype == np.float32 and batch["tokens"].dtype == np.int32
+
+
+def test_a_small_split_is_read_once_in_training(data, stream, tmp_path):
+    shutil.copytree(data.folder, tmp_path / "data")
+    copy = PreparedData.load(tmp_path / "data")
+    options = pipeline.BatchOptions(batch_size=4, captions_per_image=3, max_length=8)
+    batches = iter(pipeline.training_batches(copy, options, seed=11).as_numpy_iterator())
+    first = next(batches)
+    for path in copy.shard_paths("train"):
+        pathlib.Path(path).unlink()
+    assert same([first, *itertools.islice(batches, 14)], stream)
 
 
 def test_a_large_split_is_read_from_files_and_not_kept(data, stream, monkeypatch):

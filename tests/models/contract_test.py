@@ -10,6 +10,7 @@ from helpers.sizes import FEATURES, LENGTH
 from helpers.small_models import SIZES, make
 
 from tfcap import models
+from tfcap.decoding.sampling import sample
 from tfcap.ids import EOS, UNK
 from tfcap.layers import precision
 from tfcap.models import captioner
@@ -92,6 +93,20 @@ def test_contract(check, model, batch, logits):
 
 def test_steps(model, batch):
     contract.check_step_equals_decode(model, batch)
+
+
+def test_samples_that_end_leave_the_loop(model, batch):
+    """The others keep their image and their rows of the cache."""
+    images = len(batch["mask"])
+    row, place = tf.range(8 * images)[:, None], tf.range(LENGTH)
+    draws = tf.random.stateless_uniform((8 * images, LENGTH), (3, 4), 0.1)
+    draws = tf.where(place > 7 * row % LENGTH, 0.0, draws)  # 0 draws the end mark
+    context = model.encode(batch)
+    tokens, logps = sample(model, context, LENGTH, draws)
+    fewer, their_logps = sample(model, context, LENGTH, draws, drops_ended=True)
+    assert len(set(tf.reduce_sum(tf.sign(tokens), 1).numpy())) > 3
+    np.testing.assert_array_equal(fewer, tokens)
+    np.testing.assert_allclose(their_logps, logps, rtol=0, atol=1e-5)
 
 
 def test_gradients(name, model, batch):

@@ -45,7 +45,7 @@ def traced(model, options):
     }
     if options.search == "sample":
         specs["draws"] = tf.TensorSpec([None, SAMPLES, LENGTH], tf.float32, "draws")
-    with trees.without_slice_updates():
+    with trees.portable_graphs():
         return tf.function(search, autograph=False).get_concrete_function(**specs)
 
 

@@ -144,7 +144,7 @@ def test_log_probs_sum_to_the_scores(tmp_path):
 
 
 def test_a_slice_that_is_assigned_has_no_built_in_operator(monkeypatch):
-    monkeypatch.setattr(portable, "without_slice_updates", contextlib.nullcontext)
+    monkeypatch.setattr(portable, "portable_graphs", contextlib.nullcontext)
     function = portable.trace(server("transformer"), 1, REGIONS)
     with pytest.raises(ValueError, match="TensorStridedSliceUpdate.*Use `format=saved_model`"):
         portable.litert(function, "float32")

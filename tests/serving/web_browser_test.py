@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 
 from tfcap import segmentation
 from tfcap.backbones import swin
-from tfcap.layers.trees import without_slice_updates
+from tfcap.layers.trees import portable_graphs
 from tfcap.serving import saved_model, web
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def browser():
 def fill(folder, function, side, words, specs=None, **card):
     """Writes a portable captioner with the page."""
     specs = {"images": tf.TensorSpec([1, side, side, 3], tf.float32, "images"), **(specs or {})}
-    with without_slice_updates():
+    with portable_graphs():
         traced = tf.function(function, autograph=False).get_concrete_function(**specs)
     owner = tf.Module()
     owner.read = list(traced.variables)

@@ -292,17 +292,16 @@ class TrainedRun:
         """Extracts the features of one picture, while another thread makes the search ready.
 
         To trace and prepare the search takes as long as to prepare and run a large backbone. The
-        thread searches in features of zeros, and the result is not used.
+        thread searches in features of ones, and the result is not used. Nor is an error: if it is
+        not due to these features, the search of the picture raises it again.
         """
         self._search_is_ready = True
         features, boxes = self._extract.get_concrete_function(images).structured_outputs
         if boxes is not None or not features.shape.is_fully_defined():
             return self._extract(images)  # a detector: the number of regions is not known before
         with ThreadPoolExecutor(1) as pool:
-            search = pool.submit(self._search, tf.zeros(features.shape), seed, None)
-            result = self._extract(images)
-            search.result()
-        return result
+            pool.submit(self._search, tf.ones(features.shape), seed, None)
+            return self._extract(images)
 
     def shown(self, caption: str) -> str:
         """Returns a caption as people write it, see `Runtime.shown`."""

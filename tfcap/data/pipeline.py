@@ -143,7 +143,7 @@ def training_batches(
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
     keys = keys.skip(offset * (last - first))
-    return _Assembler(data, options, choose, captions_needed=True).dataset(keys)
+    return _Assembler(data, options, choose, trains=True).dataset(keys)
 
 
 def decoding_batches(
@@ -209,7 +209,8 @@ class _Assembler:
       choose: chooses the captions. It gets the number of captions of each image int64 [B], the ids
         of the images int64 [B] and the key of the batch, and returns positions among the captions
         of each image, int64 [B, S].
-      captions_needed: whether an image without captions is an error.
+      trains: whether the batches train a model. They come again and again, and an image without
+        captions is an error.
     """
 
     def __init__(
@@ -217,12 +218,12 @@ class _Assembler:
         data: PreparedData,
         options: BatchOptions,
         choose: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
-        captions_needed: bool = False,
+        trains: bool = False,
     ):
         self.data = data
         self.options = options
         self.choose = choose
-        self.captions_needed = captions_needed
+        self.trains = trains
         self.max_regions = data.most_regions(options.max_regions)
         self.reference_length = options.reference_length or options.max_length
         self.ids = tf.constant(data.index(options.split).id)
@@ -242,7 +243,7 @@ class _Assembler:
         # than carrying them through the parallel reads.
         rows_alone = tf.autograph.experimental.do_not_convert(lambda _, rows: rows)
         positions = keys.map(rows_alone).unbatch()
-        serialized = self.data.examples(self.options.split, positions, again=self.captions_needed)
+        serialized = self.data.examples(self.options.split, positions, again=self.trains)
         serialized = serialized.batch(self.options.batch_size, True)
 
         @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
@@ -299,7 +300,7 @@ class _Assembler:
         starts = captions.row_splits[:-1]
         counts = captions.row_splits[1:] - starts
         described = counts > 0
-        checks = [check(described, ids, "no captions for image")] if self.captions_needed else []
+        checks = [check(described, ids, "no captions for image")] if self.trains else []
         with tf.control_dependencies(checks):
             positions = self.choose(tf.identity(counts), ids, key)
         positions += tf.expand_dims(starts, 1)

@@ -416,7 +416,7 @@ class PreparedData:
             def choose(records: tf.Tensor) -> tf.data.Dataset:
                 return indices.map(lambda position: tf.gather(records, position))
 
-            everything = self.all_examples(split).batch(len(index.id), drop_remainder=True)
+            everything = self.all_examples(split).batch(max(1, len(index.id)))
             return without_tuning(everything.flat_map(choose))
         paths = tf.constant(self.shard_paths(split), tf.string)
         shards = tf.constant(index.shard)

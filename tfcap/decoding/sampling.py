@@ -45,7 +45,8 @@ def sample(
         this order. The default excludes no word.
       training: whether dropout is on.
       drops_ended: whether captions that have ended leave the loop, so that later words take less
-        time. The captions are the same. It needs shapes that change, so XLA cannot compile it.
+        time. But for rounding the captions are the same. It needs shapes that change, so XLA cannot
+        compile it.
 
     Returns:
       The tokens of the captions, int32 [N, T], PAD after the end mark; and the natural
@@ -89,15 +90,18 @@ def sample(
         tf.zeros([rows, max_length]),
         state,
     )
-    *shapes, changing = tf.nest.map_structure(lambda leaf: leaf.shape, start)
-    changing = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), state)
+    shapes = None
+    if drops_ended:
+        *shapes, _ = tf.nest.map_structure(lambda leaf: leaf.shape, start)
+        fewer = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), state)
+        shapes.append(fewer)
     _, tokens, logps, _ = loop(
         lambda index, tokens, logps, state: (index < max_length) & ~tf.reduce_all(state.ended),
         body,
         start,
         gradient=training,
         maximum_iterations=max_length,
-        shape_invariants=(*shapes, changing) if drops_ended else None,
+        shape_invariants=shapes and tuple(shapes),
     )
     return tokens, logps
 

@@ -15,25 +15,26 @@ import tensorflow as tf
 from tfcap.layers.loops import Tree
 from tfcap.private_api import in_xla
 
-_WITHOUT_UPDATES = contextvars.ContextVar("without_updates", default=False)
+_PORTABLE = contextvars.ContextVar("portable", default=False)
 
 
 @contextlib.contextmanager
-def without_slice_updates() -> Iterator[None]:
-    """Makes `put` use a select in the graphs that are traced in this `with` block.
+def portable_graphs() -> Iterator[None]:
+    """Makes the graphs that are traced in this `with` block portable, to LiteRT and ONNX.
 
-    LiteRT and ONNX have no operator that replaces a slice of a tensor.
+    They have no operator that replaces a slice of a tensor, so `put` uses a select. LiteRT calls no
+    functions, so the blocks of a Swin are not functions.
     """
-    token = _WITHOUT_UPDATES.set(True)
+    token = _PORTABLE.set(True)
     try:
         yield
     finally:
-        _WITHOUT_UPDATES.reset(token)
+        _PORTABLE.reset(token)
 
 
 def is_portable() -> bool:
-    """True inside `without_slice_updates`, in graphs for LiteRT and ONNX."""
-    return _WITHOUT_UPDATES.get()
+    """True inside `portable_graphs`."""
+    return _PORTABLE.get()
 
 
 def repeat(tree: Tree, times: int) -> Tree:
@@ -78,7 +79,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
 
     The operation has a gradient, unlike `keras.ops.slice_update` on TensorFlow. In a loop it writes
     in place, while a select or a scatter would copy the buffer. XLA cannot compile it; in code for
-    XLA, and inside `without_slice_updates`, this function uses a select.
+    XLA, and inside `portable_graphs`, this function uses a select.
 
     Args:
       buffer: tensor of any shape.
@@ -86,7 +87,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
       index: index of the slice, int32 scalar.
       axis: the axis that is indexed.
     """
-    if in_xla() or _WITHOUT_UPDATES.get():
+    if in_xla() or _PORTABLE.get():
         here = tf.range(tf.shape(buffer)[axis]) == index
         here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
         return tf.where(here, tf.cast(row, buffer.dtype), buffer)

@@ -26,7 +26,7 @@ def convert(
 ) -> None:
     """Writes a function as an ONNX file that contains its weights.
 
-    Trace the function inside `layers.trees.without_slice_updates`. The file has the function's
+    Trace the function inside `layers.trees.portable_graphs`. The file has the function's
     inputs, by the names of their `tf.TensorSpec`s, and its outputs, by their keys. A first axis of
     open length is called `batch`, axis 1 of `features` is called `features_1`.
 

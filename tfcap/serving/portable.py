@@ -25,7 +25,7 @@ from tfcap import files, segmentation
 from tfcap.backbones.backbone import Backbone
 from tfcap.backbones.side_by_side import Backbones
 from tfcap.backbones.views import Views
-from tfcap.layers.trees import without_slice_updates
+from tfcap.layers.trees import portable_graphs
 from tfcap.models.captioner import Captioner
 from tfcap.runs.run import Run
 from tfcap.serving import card
@@ -113,7 +113,7 @@ def trace(served: CaptionServer, batch: int | None, regions: int | None) -> Func
         shape = [batch, *served.backbone.decoded_shape]
         specs["images"] = tf.TensorSpec(shape, tf.float32, "images")
     owner = tf.Module()
-    with without_slice_updates():
+    with portable_graphs():
         traced = tf.function(function, autograph=False).get_concrete_function(**specs)
     owner.read = list(traced.variables)
     return Function(traced, specs, owner)
