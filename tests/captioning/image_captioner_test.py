@@ -32,6 +32,8 @@ def test_captions_come_in_order_and_do_not_depend_on_the_batch_size(captioner, p
 
 
 def test_the_search_becomes_ready_beside_the_features_of_the_first_picture(captioner, pictures):
+    for size in (2, 3):
+        captioner(pictures[:size])  # the features are traced for any number of pictures
     first = captioner.with_decoding("beam=2")
     search, threads = first.runtime._search, []
 

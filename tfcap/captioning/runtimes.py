@@ -297,10 +297,10 @@ class TrainedRun:
         """
         self._search_is_ready = True
         features, boxes = self._extract.get_concrete_function(images).structured_outputs
-        if boxes is not None or not features.shape.is_fully_defined():
+        if boxes is not None or not features.shape[1:].is_fully_defined():
             return self._extract(images)  # a detector: the number of regions is not known before
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(self._search, tf.ones(features.shape), seed, None)
+            pool.submit(self._search, tf.ones([1, *features.shape[1:]]), seed, None)
             return self._extract(images)
 
     def shown(self, caption: str) -> str:
