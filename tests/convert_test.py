@@ -13,6 +13,7 @@ from tfcap import convert as convert_command
 from tfcap import prepare as prepare_command
 from tfcap import runs, train
 from tfcap.data.prepared import PreparedData
+from tfcap.export import export
 from tfcap.ids import UNK
 from tfcap.importers.convert import convert
 from tfcap.inference.decode import decode_split
@@ -124,3 +125,10 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     result = decode_split(run, PreparedData.load(data), "val", 2).captions
     assert set(result) == {22, 23, 24}
     assert all(len(texts[0].split()) <= 9 for texts in result.values())
+
+
+def test_a_converted_run_without_a_number_of_regions_has_no_portable_export(tmp_path):
+    run = str(tmp_path / "run")
+    convert(*checkpoint(tmp_path, "updown"), run)
+    with pytest.raises(ValueError, match="number of regions"):
+        export(model_dir=run, export_dir=str(tmp_path / "portable"), format="litert")

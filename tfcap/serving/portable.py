@@ -275,9 +275,15 @@ def _cannot_resize(backbone: Backbone | Backbones, format: str) -> str:
 
 
 def _regions(run: Run, served: CaptionServer) -> int | None:
-    """The largest number of regions that the model reads; None if a converted run states none."""
+    """The largest number of regions that the model reads; None if a backbone makes them."""
     limits = (run.fingerprint["features"].get("max_regions"), served.max_regions)
-    return min((limit for limit in limits if limit), default=None)
+    known = min((limit for limit in limits if limit), default=None)
+    if known is None and served.backbone is None:
+        raise ValueError(
+            "A portable export needs the largest number of regions of an image, and this converted "
+            "run does not state it. Use `format=saved_model`."
+        )
+    return known
 
 
 def _write_model(
