@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import interpreter
-from helpers import contract, parity, searches, small_models
+from helpers import contract, parity, searches, seeds, small_models
 from helpers.sizes import FEATURES, LENGTH, REGIONS, VOCABULARY
 
 from tfcap import configs, decoding, models, runs
@@ -201,6 +201,7 @@ def graphs(batch):
 @pytest.fixture(scope="module")
 def model(options):
     sizes = VOCABULARY, LENGTH, FEATURES + COLUMNS
+    seeds.set_seed(1)
     model = models.build("sgae", *sizes, **small_models.SIZES["sgae"] | options)
     for weight in model.trainable_variables:  # initial ones make all nodes alike
         if len(weight.shape) == 2:
