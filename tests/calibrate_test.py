@@ -39,10 +39,18 @@ def calibrated(trained, tmp_path_factory):
     return folder
 
 
-def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, pictures):
+@pytest.fixture(scope="module")
+def captioner(calibrated):
+    """The captioner of `calibrated`; its search is traced once for all tests."""
+    return tfcap.load(calibrated)
+
+
+def test_captions_of_the_run_have_the_confidence_of_the_split(
+    calibrated, captioner, data, pictures
+):
     run = runs.load(calibrated)
     decoded = decode_split(run, data, "val", 8)
-    captions = tfcap.load(calibrated)(pictures)
+    captions = captioner(pictures)
     for best, values in zip(captions, decoded.confidences.values(), strict=False):
         own = [best.confidence, *(other.confidence for other in best.alternatives)]
         np.testing.assert_allclose(own, values, atol=1e-3)
@@ -52,16 +60,14 @@ def test_captions_of_the_run_have_the_confidence_of_the_split(calibrated, data, 
     assert content["checkpoint"] in run.checkpoint
 
 
-def test_an_exported_model_returns_the_confidence(calibrated, pictures, tmp_path):
-    captioner = tfcap.load(calibrated)
+def test_an_exported_model_returns_the_confidence(captioner, pictures, tmp_path):
     exported = tfcap.load(captioner.export(tmp_path))
     wanted = [one.confidence for one in captioner(pictures)]
     result = [one.confidence for one in exported(pictures)]
     np.testing.assert_allclose(result, wanted, atol=1e-4)
 
 
-def test_a_server_tells_the_confidence_and_leaves_doubted_captions_empty(calibrated, pictures):
-    captioner = tfcap.load(calibrated)
+def test_a_server_tells_the_confidence_and_leaves_doubted_captions_empty(captioner, pictures):
     wanted = captioner(pictures[:2])
     low, high = sorted(wanted, key=lambda one: one.confidence)
     level = (low.confidence + high.confidence) / 2
@@ -79,7 +85,9 @@ def test_a_server_tells_the_confidence_and_leaves_doubted_captions_empty(calibra
 
 
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
-def test_a_portable_export_returns_the_confidence(calibrated, pictures, tmp_path, kind, capsys):
+def test_a_portable_export_returns_the_confidence(
+    calibrated, captioner, pictures, tmp_path, kind, capsys
+):
     if kind == "onnx":
         pytest.importorskip("tf2onnx")
     out = tmp_path / "out"
@@ -92,7 +100,7 @@ def test_a_portable_export_returns_the_confidence(calibrated, pictures, tmp_path
     assert "| the probability of a CIDEr of at least 0.7" in text
     assert "their confidences by" in text and "how probable it is that one is usable" in text
 
-    wanted, loaded = (tfcap.load(folder)(pictures) for folder in (calibrated, out))
+    wanted, loaded = (model(pictures) for model in (captioner, tfcap.load(out)))
     for one, other in zip(wanted, loaded, strict=True):
         values = [
             [best.confidence, *(more.confidence for more in best.alternatives)]
@@ -118,9 +126,8 @@ def test_a_portable_export_that_is_not_calibrated_refuses_a_level(trained, pictu
 
 
 def test_the_demo_and_the_client_of_a_server_tell_the_confidence(
-    calibrated, pictures, tmp_path, capsys
+    captioner, pictures, tmp_path, capsys
 ):
-    captioner = tfcap.load(calibrated)
     best = captioner(pictures[0])
     wanted = [best.confidence, *(other.confidence for other in best.alternatives)]
     request = {"instances": [instance(pictures[0])]}
@@ -134,10 +141,12 @@ def test_the_demo_and_the_client_of_a_server_tell_the_confidence(
     service.close()
 
 
-def test_a_small_run_has_the_confidence_of_its_checkpoint(calibrated, pictures, tmp_path):
+def test_a_small_run_has_the_confidence_of_its_checkpoint(
+    calibrated, captioner, pictures, tmp_path
+):
     flags = ["--model_dir", calibrated, "--format=run", "--weights=float32", "--export_dir"]
     commands.run_here(export, *flags, tmp_path / "small")
-    wanted = [one.confidence for one in tfcap.load(calibrated)(pictures)]
+    wanted = [one.confidence for one in captioner(pictures)]
     small = tfcap.load(tmp_path / "small")
     np.testing.assert_allclose([one.confidence for one in small(pictures)], wanted, atol=1e-4)
     content, copied = (
@@ -175,10 +184,12 @@ def test_another_checkpoint_has_no_confidence_and_a_damaged_file_is_named(calibr
         runs.load(tmp_path / "run")
 
 
-def test_a_picture_below_the_level_gets_no_caption(calibrated, pictures, tmp_path, capsys):
+def test_a_picture_below_the_level_gets_no_caption(
+    calibrated, captioner, pictures, tmp_path, capsys
+):
     for path in pictures:
         shutil.copy(path, tmp_path)
-    captions = {os.path.basename(one.source): one for one in tfcap.load(calibrated)(pictures)}
+    captions = {os.path.basename(one.source): one for one in captioner(pictures)}
     ordered = sorted(captions, key=lambda name: captions[name].confidence)
     level = (captions[ordered[1]].confidence + captions[ordered[2]].confidence) / 2
     doubted = ordered[:2]

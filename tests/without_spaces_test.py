@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from helpers import events, without_spaces
+from helpers import commands, events, without_spaces
 from helpers.report_world import element
 
 import tfcap
@@ -91,8 +91,7 @@ def test_a_caption_is_shown_joined(caption, run, picture):
     assert len(caption.log_probs) in (len(caption.words), len(caption.words) + 1)
     assert caption.attended.words == list(caption.words)
     assert caption.attended.caption == caption.text
-    command = [sys.executable, "-m", "tfcap.caption", "--model_dir", run, picture]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = commands.run_command("tfcap.caption", "--model_dir", run, picture)
     assert done.stdout.split("\t")[1].strip() == caption.text
 
 
