@@ -118,7 +118,7 @@ def test_steps_equal_the_whole_sequence(length):
     flat, deep = (4, length, WIDTH), (4, length, VECTORS, length)
     shapes = {name: tuple(leaf.shape) for name, leaf in cache.items()}
     names = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
-    names["query_scores"] = (4, length, VECTORS)
+    names["query_scores"] = (4, VECTORS, length)
     assert shapes == names | dict.fromkeys(("expanded_a", "expanded_b"), deep)
     last = tf.constant(x[:, -1:], tf.float32)
     for name, leaf in cache.items():

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfcap.layers import common, precision
+from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.loops import Affine
+from tfcap.layers.recording import recording
 
 POLICY = precision.policy("bfloat16", accelerated=False)
 RNG = np.random.default_rng(3)
@@ -55,6 +57,40 @@ def test_a_frozen_network_stores_rounded_weights():
     norm = common.layer_norm("norm", dtype=precision.of_frozen(POLICY))
     assert norm.variable_dtype == "float32"
     assert precision.of_frozen(keras.dtype_policies.get("mixed_float16")).name == "float32"
+
+
+@pytest.mark.parametrize("by_tensorflow", [True, False])
+def test_a_softmax_rounds_only_its_result(monkeypatch, by_tensorflow):
+    scores = tf.cast(4 * RNG.standard_normal((5, 144)), tf.bfloat16)
+    if not by_tensorflow:  # as without oneDNN
+        monkeypatch.setattr(precision, "_rounds_once", lambda: False)
+    weights = tf.function(precision.softmax)(scores)
+    assert weights.dtype == tf.bfloat16
+    np.testing.assert_array_equal(weights, rounded(tf.nn.softmax(tf.cast(scores, tf.float32))))
+
+
+@pytest.mark.parametrize("transpose_b", [True, False])
+def test_a_product_of_a_step_is_in_float32(transpose_b):
+    layer = keras.layers.Layer(dtype=POLICY)
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((2, 3, 1, 5), (2, 1, 5, 4)))
+    given = b.swapaxes(-1, -2) if transpose_b else b
+    np.testing.assert_allclose(precision.matmul_few(layer, a, given, transpose_b), a @ b, atol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_word_attends_to_regions_as_several_do(axes):
+    attention = MultiHeadAttention(width=16, heads=2, dtype=POLICY)
+    words, regions = (RNG.standard_normal((n, 3, 16)).astype("f4") for n in (4, 2))
+    visible = np.array([[True, True, False], [False, True, True]])
+    several = attention(words, regions, visible=visible)
+    keys = attention.project(regions)
+    for t in range(3):
+        word = words[:, t] if axes == 2 else words[:, t : t + 1]
+        with recording() as records:
+            one = attention(word, *keys, visible=visible)
+        np.testing.assert_allclose(one, several[:, t].numpy().reshape(one.shape), atol=0.02)
+        weights = records[0].weights
+        assert weights.shape == (4, 2, 1, 3) and not weights[:2, ..., 2].any()
 
 
 def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():

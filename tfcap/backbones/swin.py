@@ -221,15 +221,18 @@ class Block(keras.layers.Layer):
         x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
         x = ops.reshape(x, (-1, count, self.window, count, self.window, width))
         qkv = _rows(self.qkv, ops.transpose(x, (0, 1, 3, 2, 4, 5)))
-        qkv = ops.reshape(qkv, (-1, count**2, n, 3, self.heads, depth))
-        query, key, value = ops.unstack(ops.transpose(qkv, (3, 0, 1, 4, 2, 5)))  # [B, M, H, N, d]
-        scores = self.bias(ops.matmul(query * depth**-0.5, ops.swapaxes(key, -1, -2)))
+        qkv = ops.reshape(qkv, (-1, n, 3, self.heads, depth))
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 3, 0, 1, 4)))  # [H, B M, N, d]
+        # TensorFlow computes product, scale and bias in one operation.
+        scores = self.bias(ops.matmul(query, ops.swapaxes(key, -1, -2)) * depth**-0.5)
         if self.regions is not None:
             regions = ops.convert_to_tensor(self.regions)
-            same = regions[:, None, :, None] == regions[:, None, None, :]  # [M, 1, N, N]
-            scores = scores + ops.where(same, 0.0, _HIDDEN)
-        weights = ops.cast(ops.softmax(scores), value.dtype)
-        x = ops.transpose(ops.matmul(weights, value), (0, 1, 3, 2, 4))  # [B, M, N, H, d]
+            same = regions[:, :, None] == regions[:, None, :]  # [M, N, N]
+            hidden = ops.cast(ops.where(same, 0.0, _HIDDEN), scores.dtype)
+            scores = ops.reshape(scores, (-1, count**2, n, n)) + hidden
+            scores = ops.reshape(scores, (self.heads, -1, n, n))
+        weights = ops.cast(precision.softmax(scores), value.dtype)
+        x = ops.transpose(ops.matmul(weights, value), (1, 2, 0, 3))  # [B M, N, H, d]
         x = _rows(self.proj, ops.reshape(x, (-1, width)))
         x = ops.reshape(x, (-1, count, count, self.window, self.window, width))
         x = self._grid(ops.transpose(x, (0, 1, 3, 2, 4, 5)), shape)
@@ -239,10 +242,11 @@ class Block(keras.layers.Layer):
 class RelativeBias(keras.layers.Layer):
     """Adds to each attention score a learned number, one per head and offset from key to query.
 
-    The result is float32 under every dtype policy, because half precision would round the scores
-    before the softmax. Input and output are scores [B, M, H, N, N] of B pictures, M windows and H
-    heads, for N queries (last axis but one) and N keys (last axis). N is the number of cells of a
-    window.
+    Input and output are scores [H, B M, N, N] of H heads, B pictures and M windows, for N queries
+    (last axis but one) and N keys (last axis). N is the number of cells of a window. With a policy
+    of half precision the result is float32, because the sum would be rounded before the softmax.
+    With `precision.Products` it has the dtype of products: TensorFlow adds the numbers before it
+    rounds a product.
 
     Args:
       window: number of cells along a side of a window, W; N = W * W.
@@ -252,12 +256,12 @@ class RelativeBias(keras.layers.Layer):
       >>> import keras
       >>> from tfcap.backbones.swin import RelativeBias
       >>> bias = RelativeBias(window=2, heads=3)
-      >>> tuple(bias(keras.ops.zeros([1, 5, 3, 4, 4])).shape)
-      (1, 5, 3, 4, 4)
+      >>> tuple(bias(keras.ops.zeros([3, 5, 4, 4])).shape)
+      (3, 5, 4, 4)
     """
 
     def __init__(self, window: int, heads: int, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         shape = ((2 * window - 1) ** 2, heads)
         self.table = self.add_weight(shape, "zeros", "float32", autocast=False, name="table")
         y, x = np.divmod(np.arange(window**2), window)
@@ -267,8 +271,10 @@ class RelativeBias(keras.layers.Layer):
         self.built = True
 
     def call(self, scores):
-        bias = ops.take(self.table, self.index, axis=0)  # [N, N, H]
-        return ops.cast(scores, "float32") + ops.transpose(bias, (2, 0, 1))
+        if self.compute_dtype != "float32":
+            scores = ops.cast(scores, "float32")
+        bias = ops.take(ops.cast(self.table, scores.dtype), self.index, axis=0)  # [N, N, H]
+        return scores + ops.transpose(bias, (2, 0, 1))[:, None]
 
 
 class Merging(keras.layers.Layer):

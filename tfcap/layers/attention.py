@@ -253,7 +253,12 @@ class MultiHeadAttention(CachedAttention):
         single = len(query.shape) == 2
         query = query[:, None] if single else query
         shape = ops.shape(query)
-        q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
+        q = self.split(self.query(query))  # [N, H, T, d]
+        if shape[1] == 1 and bias is None and not training and precision.is_lower(self):
+            out = self._of_words(q * self.scale, keys, values, visible)
+            out = out[:, 0] if single else out
+            return out if self.output_map is None else self.output_map(out)
+        q = common.group_rows(q, keys)  # [B, H, G T, d]
         logits = ops.cast(
             precision.matmul(self, q * self.scale, ops.swapaxes(keys, -1, -2)), "float32"
         )
@@ -267,6 +272,21 @@ class MultiHeadAttention(CachedAttention):
         out = common.ungroup_rows(precision.matmul(self, dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
         return out if self.output_map is None else self.output_map(out)
+
+    def _of_words(self, q, keys, values, visible):
+        """Attends with one query of each row, `q` [N, H, 1, d] times `scale`; returns [N, 1, D].
+
+        The rows of an image are an axis along which `keys` and `values` [B, H, S, d] are the same.
+        So nothing is transposed: that takes oneDNN longer than the products.
+        """
+        keys, values = keys[:, None], values[:, None]  # [B, 1, H, S, d]
+        grouped = ops.reshape(q, (keys.shape[0] or ops.shape(keys)[0], -1, *q.shape[1:]))
+        logits = precision.matmul_few(self, grouped, keys, transpose_b=True)  # [B, G, H, 1, S]
+        if visible is not None:
+            logits = ops.where(common.per_query(visible)[:, :, None, None], logits, -1e9)
+        weights = ops.softmax(logits, axis=-1)
+        record(self, lambda: ops.reshape(weights, (-1, self.heads, 1, weights.shape[-1])))
+        return ops.reshape(precision.matmul_few(self, weights, values), (-1, 1, self.width))
 
 
 @keras.saving.register_keras_serializable("tfcap")

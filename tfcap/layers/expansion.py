@@ -283,7 +283,7 @@ class DynamicExpansion(_Expansion):
           A dictionary of zeros in the compute dtype, for E vectors of width D:
 
           * `key`, `class_a`, `class_b` and `cond` [N, T, D]: the maps of the input.
-          * `query_scores` [N, T, E]: the products of keys and learned queries.
+          * `query_scores` [N, E, T]: the products of learned queries and keys.
           * `expanded_a` and `expanded_b` [N, T, E, T]: the weights with which each vector of each
             position reads the positions.
         """
@@ -291,7 +291,7 @@ class DynamicExpansion(_Expansion):
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
             ("key", "class_a", "class_b", "cond"), flat
         )
-        shapes["query_scores"] = (rows, max_length, self.vectors)
+        shapes["query_scores"] = (rows, self.vectors, max_length)
         deep = (rows, max_length, self.vectors, max_length)
         shapes |= {"expanded_a": deep, "expanded_b": deep}
         return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
@@ -317,14 +317,14 @@ class DynamicExpansion(_Expansion):
         new = self._project(x)
         query, bias = self._tables()
         key = ops.swapaxes(new["key"], -1, -2)  # [N, D, 1]
-        scores = precision.matmul(self, query, key)  # [N, E, 1], as `_scores`
-        new["query_scores"] = ops.swapaxes(scores, -1, -2)
         cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
+        scores = precision.matmul_few(self, query, key)  # [N, E, 1], as `_scores`
+        cache["query_scores"] = put(cache["query_scores"], scores, index, 2)
         # Row `index` of Z over all keys, and its column over all expanded vectors.
-        row = precision.matmul(self, new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
-        row = (row + ops.swapaxes(cache["query_scores"], -1, -2))[:, None]  # [N, 1, E, T]
-        column = precision.matmul(self, cache["cond"], key)  # [N, T, 1]
-        column = (column + new["query_scores"])[..., None]  # [N, T, E, 1]
+        row = precision.matmul_few(self, new["cond"], cache["key"], transpose_b=True)  # [N, 1, T]
+        row = (row + cache["query_scores"])[:, None]  # [N, 1, E, T]
+        column = precision.matmul_few(self, cache["cond"], key)  # [N, T, 1]
+        column = (column + ops.swapaxes(scores, -1, -2))[..., None]  # [N, T, E, 1]
         row = self.score_dropout(row, training=training)
         column = self.score_dropout(column, training=training)
         # Row and column share Z[index, :, index]: both must use the same dropout mask there.
@@ -343,14 +343,14 @@ class DynamicExpansion(_Expansion):
                 vectors = self._expand(half, weights, cache, training)
                 out.append(self._gather(half, back, vectors, training))
                 continue
-            total = precision.matmul(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
+            total = precision.matmul_few(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
             back = ops.reshape(back, ops.shape(column)[:-1])  # [N, T, E]
             conds = ops.sum(back, axis=2)[:, None]  # [N, 1, T]
             biases = ops.sum(back, axis=1)[:, None]  # [N, 1, E]
             out.append(
-                precision.matmul(self, total, cache[f"class_{half}"])
-                + precision.matmul(self, conds, cache["cond"])
-                + precision.matmul(self, biases, bias)
+                precision.matmul_few(self, total, cache[f"class_{half}"])
+                + precision.matmul_few(self, conds, cache["cond"])
+                + precision.matmul_few(self, biases, bias)
             )
         a, b = out
         return self._select(x, a, b), cache

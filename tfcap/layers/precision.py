@@ -11,12 +11,16 @@ products in bfloat16 and all else in float32, as `torch.autocast` does, with the
   beam search would change. The two products of its gradient are in bfloat16, except in loops over
   words and in a tied head.
 * The weights of a mean over regions are rounded to bfloat16, which changes the mean by up to 0.2 %.
+* The scores of a Swin are rounded to bfloat16 after their bias is added. Their softmax is computed
+  in float32.
+* Products that read the cache of a step (`matmul_few`) are computed in float32.
 
 On NVIDIA GPUs from the A100 on, TensorFlow computes products in float32 with 10 bits of mantissa
 (TF32), unless `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import keras
@@ -145,6 +149,11 @@ def of_products(layer: keras.layers.Layer) -> str:
     return getattr(layer.dtype_policy, "products", layer.compute_dtype)
 
 
+def is_lower(layer: keras.layers.Layer) -> bool:
+    """Returns True if a layer multiplies matrices in a lower precision than it computes in."""
+    return of_products(layer) != layer.compute_dtype
+
+
 def matmul(layer: keras.layers.Layer, a, b):
     """Multiplies matrices in the dtype in which a layer multiplies matrices, see `of_products`.
 
@@ -158,6 +167,47 @@ def matmul(layer: keras.layers.Layer, a, b):
     """
     dtype = of_products(layer)
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
+
+
+def matmul_few(layer, a, b, transpose_b=False):
+    """Multiplies matrices as `matmul` does, for the small products in a step of a decoder.
+
+    They are always in the compute dtype: casting keys and values of all positions in each step
+    takes longer than multiplying them.
+
+    Args:
+      layer: the layer.
+      a: matrices [..., M, K] in the compute dtype of the layer.
+      b: matrices [..., K, N] in the compute dtype of the layer; [..., N, K] with `transpose_b`.
+      transpose_b: whether the last two axes of `b` are exchanged.
+
+    Returns:
+      The products [..., M, N] in the compute dtype of the layer.
+    """
+    if not is_lower(layer):
+        return matmul(layer, a, ops.swapaxes(b, -1, -2) if transpose_b else b)
+    # oneDNN, which TensorFlow uses for `tf.matmul`, takes 20 us for the smallest product.
+    a, b = ops.convert_to_tensor(a), ops.convert_to_tensor(b)
+    return tf.raw_ops.BatchMatMulV3(x=a, y=b, Tout=a.dtype, adj_y=transpose_b)
+
+
+def softmax(scores):
+    """Computes the softmax of the last axis in float32, and returns it in the dtype of `scores`."""
+    if scores.dtype != "float32" and not _rounds_once():
+        return ops.cast(ops.softmax(ops.cast(scores, "float32")), scores.dtype)
+    return ops.softmax(scores)
+
+
+@functools.cache
+def _rounds_once() -> bool:
+    """True if TensorFlow rounds only the result of a softmax in bfloat16, as oneDNN does.
+
+    Without oneDNN it rounds in between, and weights differ by up to 13 %.
+    """
+    with tf.init_scope():
+        scores = tf.cast(tf.linspace(-8.0, 8.0, 144)[None], tf.bfloat16)
+        exact = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), tf.bfloat16)
+        return bool(tf.reduce_all(tf.nn.softmax(scores) == exact))
 
 
 def float32_product(x, weight):
