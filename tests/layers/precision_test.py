@@ -64,8 +64,11 @@ def test_a_softmax_rounds_only_its_result(monkeypatch, by_tensorflow):
     scores = tf.cast(4 * RNG.standard_normal((5, 144)), tf.bfloat16)
     if not by_tensorflow:  # as without oneDNN
         monkeypatch.setattr(precision, "_rounds_once", lambda: False)
-    weights = tf.function(precision.softmax)(scores)
+    softmax = tf.function(precision.softmax).get_concrete_function(scores)
+    weights = softmax(scores)
     assert weights.dtype == tf.bfloat16
+    [op] = [op for op in softmax.graph.get_operations() if op.type == "Softmax"]
+    assert by_tensorflow or op.inputs[0].dtype == tf.float32
     np.testing.assert_array_equal(weights, rounded(tf.nn.softmax(tf.cast(scores, tf.float32))))
 
 
