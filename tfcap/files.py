@@ -229,9 +229,11 @@ def read_bytes(path: Path) -> bytes:
 def file_sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
-    with local_copy(path) as local, open(local, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    with local_copy(path) as local, open(local, "rb", buffering=0) as file:
+        # Large blocks: before each, a thread waits until another one lets it run Python.
+        block = memoryview(bytearray(min(1 << 24, os.path.getsize(local) + 1)))
+        while count := file.readinto(block):
+            digest.update(block[:count])
     return digest.hexdigest()
 
 

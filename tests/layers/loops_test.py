@@ -7,7 +7,7 @@ import tensorflow as tf
 from helpers import systems
 
 from tfcap.decoding.sampling import scheduled_sampling
-from tfcap.layers import loops, precision, recurrent
+from tfcap.layers import common, loops, precision, recurrent
 from tfcap.models.captioner import count_positions
 
 pytestmark = pytest.mark.slow
@@ -221,3 +221,21 @@ def test_after_a_loop_the_layers_read_their_own_weights():
     before = loop_over(model, steps=1)
     model.dense.kernel.assign(model.dense.kernel + 1)
     assert (model(tf.ones([2, 3], tf.bfloat16)) != before).numpy().any()
+
+
+def test_unset_weights_are_not_drawn(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        keras.initializers.RandomUniform,
+        "__call__",
+        lambda self, shape, dtype=None: drawn.append(tuple(shape)) or tf.zeros(shape, dtype),
+    )
+
+    def built():
+        layer = common.linear(3, 2, "map")
+        layer.build((None, 3))
+        return [tuple(weight.shape) for weight in layer.weights]
+
+    with loops.unset_weights():
+        assert built() == [(3, 2), (2,)] and not drawn
+    assert built() == drawn == [(3, 2), (2,)]

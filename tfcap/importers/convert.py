@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tfcap.files import file_sha256
 from tfcap.importers import systems, weights
 from tfcap.importers.systems import Checkpoint
 from tfcap.importers.words import read_words, released_options
+from tfcap.layers.loops import unset_weights
 from tfcap.models.captioner import Captioner
 
 # How the released code decodes: the largest number of words, and the options of the search.
@@ -84,6 +86,7 @@ def convert(
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = read_words(family, vocab_file)
+    sha256 = ThreadPoolExecutor(1).submit(file_sha256, path)  # half a second for the largest
     state = torch_file.read_tensors(path)
     try:
         checkpoint = systems.recognize(family, state)
@@ -91,14 +94,15 @@ def convert(
         _check_rows(checkpoint, ids, vocab_file)
         params = _resolve(family, checkpoint, max_length, params_override)
         _check_groups(params.task.model.get().as_dict(), checkpoint)
-        model = runs.build_model(params.task, len(vocab), {"dim": checkpoint.feature_dim})
+        with unset_weights():
+            model = runs.build_model(params.task, len(vocab), {"dim": checkpoint.feature_dim})
         weights.assign(model, checkpoint.tensors, ids, checkpoint.names)
         network = swin.name_of(checkpoint.backbone) if checkpoint.backbone else ""
         if network and regions:
             raise ValueError("the checkpoint holds a backbone of its own. Leave out `regions`.")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    fingerprint = _fingerprint(family, path, vocab, checkpoint)
+    fingerprint = _fingerprint(family, path, sha256.result(), vocab, checkpoint)
     line = _description(model, len(vocab), checkpoint, params)
     feature_dim = checkpoint.feature_dim
     tensors = checkpoint.backbone
@@ -214,7 +218,9 @@ def _changes(family: str, checkpoint: Checkpoint, max_length: int | None) -> dic
 # ---- what is written beside the weights ----------------------------------------------------------
 
 
-def _fingerprint(family: str, path: str, vocab: Vocab, checkpoint: Checkpoint) -> dict[str, Any]:
+def _fingerprint(
+    family: str, path: str, sha256: str, vocab: Vocab, checkpoint: Checkpoint
+) -> dict[str, Any]:
     """Returns the content of dataset.json, without the backbone."""
     return {
         "name": os.path.basename(path),
@@ -223,7 +229,7 @@ def _fingerprint(family: str, path: str, vocab: Vocab, checkpoint: Checkpoint) -
         "vocab_sha256": vocab.sha256,
         "features": {"dim": checkpoint.feature_dim},
         "backbone": None,
-        "converted": {"from": family, "sha256": file_sha256(path)},
+        "converted": {"from": family, "sha256": sha256},
     }
 
 

@@ -15,6 +15,7 @@ Letters: N rows, W input width, D output width, T iterations.
 """
 
 import contextlib
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -302,6 +303,28 @@ def _put(steps, index, item):
     return tf.raw_ops.TensorListSetItem(input_handle=empty, index=index, item=item)
 
 
+_UNSET = contextvars.ContextVar("unset", default=False)
+
+
+@contextlib.contextmanager
+def unset_weights() -> Iterator[None]:
+    """Context manager: new layers of the class `Affine` have weights with any numbers.
+
+    This is for weights that a file will set: nothing is drawn, and no memory is written. The caller
+    must set all weights of these layers.
+    """
+    token = _UNSET.set(True)
+    try:
+        yield
+    finally:
+        _UNSET.reset(token)
+
+
+def _unset(shape, dtype=None):
+    """Makes a tensor that has any numbers; a Keras initializer."""
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
+
+
 @keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
     """A dense layer whose kernel is cast only once in a `loop`.
@@ -318,6 +341,11 @@ class Affine(Recurring, layers.Dense):
     @property
     def variable_dtype(self):
         return getattr(self.dtype_policy, "stored", super().variable_dtype)
+
+    def add_weight(self, *args, **kwargs):
+        if _UNSET.get():
+            kwargs["initializer"] = _unset
+        return super().add_weight(*args, **kwargs)
 
     def call(self, inputs):
         shape = ops.shape(inputs)

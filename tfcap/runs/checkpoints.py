@@ -120,12 +120,21 @@ def restore_weights(
                     f"{path} does not fit this model ({model.name}): {name} has the shape "
                     f"{shape}, not {variable.shape.as_list()}. {_REMEDY}"
                 )
-        values = {name: reader.get_tensor(_tensor_name(name, group)) for name in weights}
+        keys = [_tensor_name(name, group) for name in weights]
+        kinds = reader.get_variable_to_dtype_map()
+        # The reader would return arrays, which TensorFlow copies.
+        tensors = tf.raw_ops.RestoreV2(
+            prefix=path,
+            tensor_names=keys,
+            shape_and_slices=[""] * len(keys),
+            dtypes=[kinds[key] for key in keys],
+        )
+        values = dict(zip(weights, tensors, strict=True))
     for name, variable in weights.items():
         value = values[name]
         if rows is not None and name in axes:
-            value = _with_rows(variable.numpy(), value, rows, axes[name])
-        variable.assign(value)  # TensorFlow converts the float16 of a small run
+            value = _with_rows(variable.numpy(), value.numpy(), rows, axes[name])
+        variable.assign(tf.cast(value, variable.dtype))  # a small run has float16
     return path
 
 

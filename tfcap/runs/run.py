@@ -24,7 +24,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.decoding.confidence import Confidence
 from tfcap.decoding.search import Search
 from tfcap.files import arrays_sha256
-from tfcap.layers import precision
+from tfcap.layers import loops, precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.models.ensemble import Ensemble
@@ -211,7 +211,7 @@ def load(name: str | os.PathLike, checkpoint: str = "best", dtype: str = "float3
     fingerprint = read_fingerprint(directory)
     remedy = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
     vocab = load_vocabulary(directory, fingerprint, remedy)
-    with precision.scope(dtype):
+    with precision.scope(dtype), loops.unset_weights():
         model = build_model(params.task, len(vocab), fingerprint["features"])
     whole = with_backbone(model, params.task, fingerprint, directory)
     assert whole.backbone is None or isinstance(whole.backbone, Backbone)
