@@ -8,7 +8,7 @@
 #   each place where a word stands. Keras squares, clips and measures these rows, and adds them only
 #   afterwards. So the second moment of Adam is the sum of squares, not the square of the sum;
 #   clipvalue bounds each place, and clipnorm and global_clipnorm take the norm of the rows. AdamW,
-#   Nadam, RMSprop, Adagrad, Adadelta and Ftrl do so, too; SGD, Adamax and Lion do not. With a
+#   Nadam, RMSprop, Adagrad, Adadelta and Ftrl do so, too; SGD and Lion do not. With a
 #   regularizer of 1e-30, or with gradient_accumulation_steps, the gradient is a tensor, and right.
 # Expected by most: the step of a one-hot vector times a matrix. TensorFlow's own optimizers had
 #   this fault once (github.com/tensorflow/tensorflow commit f9f56f9d). Keras 2 adds the rows before

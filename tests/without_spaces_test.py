@@ -92,6 +92,7 @@ def test_a_caption_is_shown_joined(caption, run, picture):
     assert caption.attended.words == list(caption.words)
     assert caption.attended.caption == caption.text
     done = commands.run_command("tfcap.caption", "--model_dir", run, picture)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split("\t")[1].strip() == caption.text
 
 

@@ -77,15 +77,19 @@ def test_a_product_of_a_step_is_in_float32(transpose_b):
     layer = keras.layers.Layer(dtype=POLICY)
     a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((2, 3, 1, 5), (2, 1, 5, 4)))
     given = b.swapaxes(-1, -2) if transpose_b else b
-    np.testing.assert_allclose(precision.matmul_few(layer, a, given, transpose_b), a @ b, atol=1e-6)
+    result = precision.matmul_of_step(layer, a, given, transpose_b)
+    np.testing.assert_allclose(result, a @ b, atol=1e-6)
 
 
+@pytest.mark.parametrize("of_rows", [False, True])
 @pytest.mark.parametrize("axes", [2, 3])
-def test_a_word_attends_to_regions_as_several_do(axes):
+def test_a_word_attends_to_regions_as_several_do(axes, of_rows):
     attention = MultiHeadAttention(width=16, heads=2, dtype=POLICY)
     words, regions = (RNG.standard_normal((n, 3, 16)).astype("f4") for n in (4, 2))
     visible = np.array([[True, True, False], [False, True, True]])
-    several = attention(words, regions, visible=visible)
+    if of_rows:  # each of the two rows of an image reads others
+        visible = np.stack([visible, visible[:, ::-1]], 1)
+    several = attention(words, regions, visible=visible.repeat(3, 1) if of_rows else visible)
     keys = attention.project(regions)
     for t in range(3):
         word = words[:, t] if axes == 2 else words[:, t : t + 1]
@@ -93,7 +97,16 @@ def test_a_word_attends_to_regions_as_several_do(axes):
             one = attention(word, *keys, visible=visible)
         np.testing.assert_allclose(one, several[:, t].numpy().reshape(one.shape), atol=0.02)
         weights = records[0].weights
-        assert weights.shape == (4, 2, 1, 3) and not weights[:2, ..., 2].any()
+        assert weights.shape == (4, 2, 1, 3)
+        assert not weights[0, ..., 2].any() and not weights[1, ..., 0 if of_rows else 2].any()
+
+
+def test_the_number_of_words_may_be_open():
+    attention = MultiHeadAttention(width=16, heads=2, dtype=POLICY)
+    words = RNG.standard_normal((2, 1, 16)).astype("f4")
+    spec = tf.TensorSpec([None, None, 16])
+    several = tf.function(attention, autograph=False, input_signature=[spec, spec])
+    np.testing.assert_allclose(several(words, words), attention(words, words), atol=0.02)
 
 
 def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():

@@ -141,7 +141,7 @@ def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_pa
     assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
 
 
-# `onnx_file_test` searches so with every system, and `goldens_test` exports runs.
+# `onnx_file_test` searches in open graphs of all systems, and `goldens_test` exports runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["expansionnet"], indirect=True, scope="module")
 def test_a_search_in_a_saved_graph_of_open_shapes(model, batch, tmp_path):

@@ -60,7 +60,7 @@ def _memory(count: int) -> mmap.mmap:
     for huge pages. If memory is in use, the system makes room for them first, and that can take a
     second for 0.8 GB.
     """
-    return mmap.mmap(-1, 4 * count)
+    return mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _tensor(dataset: h5py.Dataset, dtype: str, scratch: mmap.mmap) -> tf.Tensor:

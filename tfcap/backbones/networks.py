@@ -468,7 +468,8 @@ def _load(path: str, model: keras.Model, whole: keras.Model) -> None:
     A file written by prepare ends at the layer of the vector; a file of Keras also has the
     classifier.
     """
-    with contextlib.suppress(Exception):  # Keras reads more files, and says what is wrong
+    # Keras reads more files, and says what is wrong.
+    with contextlib.suppress(KeyError, OSError, TypeError, ValueError):
         return keras_file.load(path, model)
     with warnings.catch_warnings():
         # Keras warns of each layer that the file lacks, then raises for all of them.

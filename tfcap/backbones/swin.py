@@ -223,8 +223,12 @@ class Block(keras.layers.Layer):
         qkv = _rows(self.qkv, ops.transpose(x, (0, 1, 3, 2, 4, 5)))
         qkv = ops.reshape(qkv, (-1, n, 3, self.heads, depth))
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 3, 0, 1, 4)))  # [H, B M, N, d]
-        # TensorFlow computes product, scale and bias in one operation.
-        scores = self.bias(ops.matmul(query, ops.swapaxes(key, -1, -2)) * depth**-0.5)
+        # TensorFlow computes product, scale and bias in one operation. A product in float16 could
+        # pass the largest number.
+        late = self.compute_dtype != "float16"
+        query = query if late else query * depth**-0.5
+        scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
+        scores = self.bias(scores * depth**-0.5 if late else scores)
         if self.regions is not None:
             regions = ops.convert_to_tensor(self.regions)
             same = regions[:, :, None] == regions[:, None, :]  # [M, N, N]

@@ -86,8 +86,9 @@ def convert(
     """
     path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = read_words(family, vocab_file)
-    sha256 = ThreadPoolExecutor(1).submit(file_sha256, path)  # half a second for the largest
-    state = torch_file.read_tensors(path)
+    with ThreadPoolExecutor(1) as pool:
+        sha256 = pool.submit(file_sha256, path)  # half a second for the largest
+        state = torch_file.read_tensors(path)
     try:
         checkpoint = systems.recognize(family, state)
         checkpoint.options |= released_options(family, vocab_file)

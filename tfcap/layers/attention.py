@@ -254,7 +254,7 @@ class MultiHeadAttention(CachedAttention):
         query = query[:, None] if single else query
         shape = ops.shape(query)
         q = self.split(self.query(query))  # [N, H, T, d]
-        if shape[1] == 1 and bias is None and not training and precision.is_lower(self):
+        if query.shape[1] == 1 and bias is None and not training and precision.is_lower(self):
             out = self._of_words(q * self.scale, keys, values, visible)
             out = out[:, 0] if single else out
             return out if self.output_map is None else self.output_map(out)
@@ -280,13 +280,13 @@ class MultiHeadAttention(CachedAttention):
         So nothing is transposed: that takes oneDNN longer than the products.
         """
         keys, values = keys[:, None], values[:, None]  # [B, 1, H, S, d]
-        grouped = ops.reshape(q, (keys.shape[0] or ops.shape(keys)[0], -1, *q.shape[1:]))
-        logits = precision.matmul_few(self, grouped, keys, transpose_b=True)  # [B, G, H, 1, S]
+        grouped = ops.reshape(q, (ops.shape(keys)[0], -1, *q.shape[1:]))
+        logits = precision.matmul_of_step(self, grouped, keys, transpose_b=True)  # [B, G, H, 1, S]
         if visible is not None:
             logits = ops.where(common.per_query(visible)[:, :, None, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
         record(self, lambda: ops.reshape(weights, (-1, self.heads, 1, weights.shape[-1])))
-        return ops.reshape(precision.matmul_few(self, weights, values), (-1, 1, self.width))
+        return ops.reshape(precision.matmul_of_step(self, weights, values), (-1, 1, self.width))
 
 
 @keras.saving.register_keras_serializable("tfcap")

@@ -318,12 +318,14 @@ class DynamicExpansion(_Expansion):
         query, bias = self._tables()
         key = ops.swapaxes(new["key"], -1, -2)  # [N, D, 1]
         cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
-        scores = precision.matmul_few(self, query, key)  # [N, E, 1], as `_scores`
+        scores = precision.matmul_of_step(self, query, key)  # [N, E, 1], as `_scores`
         cache["query_scores"] = put(cache["query_scores"], scores, index, 2)
         # Row `index` of Z over all keys, and its column over all expanded vectors.
-        row = precision.matmul_few(self, new["cond"], cache["key"], transpose_b=True)  # [N, 1, T]
+        row = precision.matmul_of_step(
+            self, new["cond"], cache["key"], transpose_b=True
+        )  # [N, 1, T]
         row = (row + cache["query_scores"])[:, None]  # [N, 1, E, T]
-        column = precision.matmul_few(self, cache["cond"], key)  # [N, T, 1]
+        column = precision.matmul_of_step(self, cache["cond"], key)  # [N, T, 1]
         column = (column + ops.swapaxes(scores, -1, -2))[..., None]  # [N, T, E, 1]
         row = self.score_dropout(row, training=training)
         column = self.score_dropout(column, training=training)
@@ -343,14 +345,14 @@ class DynamicExpansion(_Expansion):
                 vectors = self._expand(half, weights, cache, training)
                 out.append(self._gather(half, back, vectors, training))
                 continue
-            total = precision.matmul_few(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
+            total = precision.matmul_of_step(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
             back = ops.reshape(back, ops.shape(column)[:-1])  # [N, T, E]
             conds = ops.sum(back, axis=2)[:, None]  # [N, 1, T]
             biases = ops.sum(back, axis=1)[:, None]  # [N, 1, E]
             out.append(
-                precision.matmul_few(self, total, cache[f"class_{half}"])
-                + precision.matmul_few(self, conds, cache["cond"])
-                + precision.matmul_few(self, biases, bias)
+                precision.matmul_of_step(self, total, cache[f"class_{half}"])
+                + precision.matmul_of_step(self, conds, cache["cond"])
+                + precision.matmul_of_step(self, biases, bias)
             )
         a, b = out
         return self._select(x, a, b), cache

@@ -13,7 +13,8 @@ products in bfloat16 and all else in float32, as `torch.autocast` does, with the
 * The weights of a mean over regions are rounded to bfloat16, which changes the mean by up to 0.2 %.
 * The scores of a Swin are rounded to bfloat16 after their bias is added. Their softmax is computed
   in float32.
-* Products that read the cache of a step (`matmul_few`) are computed in float32.
+* In a step of a decoder, multi-head attention and ExpansionNet's dynamic expansion multiply cached
+  words and regions in float32 (`matmul_of_step`).
 
 On NVIDIA GPUs from the A100 on, TensorFlow computes products in float32 with 10 bits of mantissa
 (TF32), unless `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
@@ -169,11 +170,10 @@ def matmul(layer: keras.layers.Layer, a, b):
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
 
 
-def matmul_few(layer, a, b, transpose_b=False):
-    """Multiplies matrices as `matmul` does, for the small products in a step of a decoder.
+def matmul_of_step(layer, a, b, transpose_b=False):
+    """Multiplies matrices in the compute dtype: the small products in a step of a decoder.
 
-    They are always in the compute dtype: casting keys and values of all positions in each step
-    takes longer than multiplying them.
+    Casting keys and values of all positions in each step takes longer than multiplying them.
 
     Args:
       layer: the layer.

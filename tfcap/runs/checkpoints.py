@@ -121,13 +121,13 @@ def restore_weights(
                     f"{shape}, not {variable.shape.as_list()}. {_REMEDY}"
                 )
         keys = [_tensor_name(name, group) for name in weights]
-        kinds = reader.get_variable_to_dtype_map()
+        stored = reader.get_variable_to_dtype_map()
         # The reader would return arrays, which TensorFlow copies.
         tensors = tf.raw_ops.RestoreV2(
             prefix=path,
             tensor_names=keys,
             shape_and_slices=[""] * len(keys),
-            dtypes=[kinds[key] for key in keys],
+            dtypes=[stored[key] for key in keys],
         )
         values = dict(zip(weights, tensors, strict=True))
     for name, variable in weights.items():
