@@ -135,6 +135,14 @@ def test_half_precision_keeps_scores_in_float32(pixels, arrays, tmp_path):
     assert scores.dtype == tf.float32 and scores[0, 0, 0, 0] == table[3 * 7 + 3, 0]
 
 
+def test_float16_has_room_for_queries_times_keys():
+    with precision.using("mixed_float16"):
+        block = swin.Block(cells=4, width=16, heads=2, window=4, shift=0, rate=0.0)
+    block.qkv.kernel.assign(tf.zeros([16, 48]))
+    block.qkv.bias.assign(tf.fill([48], 112.0))  # 8 * 112 ** 2 is more than float16 has
+    assert np.isfinite(block(tf.ones([1, 4, 4, 16], tf.float16))).all()
+
+
 def test_products_alone_are_bfloat16(pixels, arrays, tmp_path):
     with precision.using(precision.policy("bfloat16", accelerated=False)):
         low = Backbone(swins.NAME, weights=swins.write(tmp_path / "swin.pth"))
