@@ -321,9 +321,8 @@ class DynamicExpansion(_Expansion):
         scores = precision.matmul_of_step(self, query, key)  # [N, E, 1], as `_scores`
         cache["query_scores"] = put(cache["query_scores"], scores, index, 2)
         # Row `index` of Z over all keys, and its column over all expanded vectors.
-        row = precision.matmul_of_step(
-            self, new["cond"], cache["key"], transpose_b=True
-        )  # [N, 1, T]
+        # [N, 1, T]
+        row = precision.matmul_of_step(self, new["cond"], cache["key"], transpose_b=True)
         row = (row + cache["query_scores"])[:, None]  # [N, 1, E, T]
         column = precision.matmul_of_step(self, cache["cond"], key)  # [N, T, 1]
         column = (column + ops.swapaxes(scores, -1, -2))[..., None]  # [N, T, E, 1]
